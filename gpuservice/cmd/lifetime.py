@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From start to clean stop: configuration, logging, signals."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from oslo_config import cfg
+from oslo_log import log as oslo_logging
+
+from gpuservice import version
+from gpuservice.conf import opts
+
+LOG = logging.getLogger(__name__)
+
+
+def configuration(argv: Sequence[str], program: str, files: Sequence[str] | None = None
+                  ) -> cfg.ConfigOpts:
+    """The configuration of one program: every option registered, files and argv read.
+
+    :raises SystemExit: on a wrong option, with one line on stderr.
+    """
+    conf = cfg.ConfigOpts()
+    oslo_logging.register_options(conf)
+    opts.register_all(conf)
+    try:
+        conf(list(argv), project="gpuservice", prog=program, version=version.release(),
+             default_config_files=list(files) if files is not None else None)
+    except cfg.Error as error:
+        raise SystemExit(f"{program}: {error}") from error
+    return conf
+
+
+def start_logging(conf: cfg.ConfigOpts, program: str) -> None:
+    """Set oslo.log up from the configuration."""
+    oslo_logging.set_defaults(
+        default_log_levels=[*oslo_logging.get_default_log_levels(), "alembic=WARN",
+                            "waitress=WARN", "oslo_messaging=WARN"])
+    oslo_logging.setup(conf, program)
+
+
+def run_until_signalled(run: Callable[[threading.Event], None]) -> int:
+    """Run until SIGTERM or SIGINT, which set the event; a second signal ends at once.
+
+    ``run`` must return soon after the event is set. Returns the exit status.
+    """
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    run(stop)
+    return 0
+
+
+def sleep_until(stop: threading.Event) -> None:
+    """Block until the event is set, leaving the main thread open to signals."""
+    while not stop.wait(1.0):
+        continue
