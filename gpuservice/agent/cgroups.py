@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and CPU limits of a task through control groups, version 2 or 1, where allowed.
+
+Without control groups there is no memory limit at all: limits on address space would end
+programs that only reserve it (every CUDA program does).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+_ROOT = "/sys/fs/cgroup"
+_OURS = "gpuservice-agent"
+#: Period of the CPU quota, microseconds: the kernel's own default.
+_PERIOD_US = 100_000
+
+
+def _write(path: str, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(handle, text.encode())
+    finally:
+        os.close(handle)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _own_paths() -> dict[str, str]:
+    """Controller -> path of this process in version 1 hierarchies."""
+    paths = {}
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in filter(None, controllers.split(",")):
+            paths[controller] = path
+    return paths
+
+
+def bases() -> dict[str, str]:
+    """Where groups for tasks may be made: controller -> directory; empty if nowhere.
+
+    Both controllers lie in one directory with version 2. A directory named here was not proved
+    yet: that is what making a group in it does.
+    """
+    if os.path.exists(f"{_ROOT}/cgroup.controllers"):
+        base = f"{_ROOT}/{_OURS}"
+        try:
+            os.makedirs(base, exist_ok=True)
+            for directory in (_ROOT, base):
+                with contextlib.suppress(OSError):
+                    _write(f"{directory}/cgroup.subtree_control", "+memory +cpu")
+        except OSError:
+            return {}
+        enabled = _read(f"{base}/cgroup.subtree_control").split()
+        return {name: base for name in ("memory", "cpu") if name in enabled}
+    own = _own_paths()
+    found = {}
+    for name in ("memory", "cpu"):
+        base = f"{_ROOT}/{name}{own.get(name, '/').rstrip('/')}"
+        if os.path.isdir(base) and os.access(base, os.W_OK):
+            found[name] = base
+    return found
+
+
+class TaskGroup:
+    """The control groups of one task.
+
+    :raises OSError: from ``create`` when a group cannot be made or limited.
+    """
+
+    def __init__(self, where: dict[str, str], name: str) -> None:
+        self._directories = {controller: f"{base}/{_OURS}-{name}"
+                             for controller, base in where.items()}
+        self._v2 = os.path.exists(f"{_ROOT}/cgroup.controllers")
+
+    def create(self, memory_mib: int | None, vcpus: float | None) -> None:
+        """Make the groups that are needed and set their limits; null: no limit of that kind."""
+        wanted = {"memory": memory_mib, "cpu": vcpus}
+        self._directories = {name: path for name, path in self._directories.items()
+                             if wanted[name]}
+        for path in self._directories.values():
+            os.makedirs(path, exist_ok=True)
+        memory, cpu = self._directories.get("memory"), self._directories.get("cpu")
+        if memory and memory_mib:
+            limit = str(memory_mib * 1024 * 1024)
+            if self._v2:
+                _write(f"{memory}/memory.max", limit)
+                with contextlib.suppress(OSError):
+                    _write(f"{memory}/memory.swap.max", "0")
+                    _write(f"{memory}/memory.oom.group", "1")
+            else:
+                _write(f"{memory}/memory.limit_in_bytes", limit)
+                with contextlib.suppress(OSError):
+                    _write(f"{memory}/memory.memsw.limit_in_bytes", limit)
+        if cpu and vcpus:
+            quota = max(1000, int(vcpus * _PERIOD_US))
+            if self._v2:
+                _write(f"{cpu}/cpu.max", f"{quota} {_PERIOD_US}")
+            else:
+                _write(f"{cpu}/cpu.cfs_period_us", str(_PERIOD_US))
+                _write(f"{cpu}/cpu.cfs_quota_us", str(quota))
+
+    def join(self) -> None:
+        """Put the calling process, and so all its descendants, into the groups."""
+        for path in set(self._directories.values()):
+            _write(f"{path}/cgroup.procs", "0")
+
+    def killed_for_memory(self) -> bool:
+        """Whether the kernel ended a process of the group because memory ran out."""
+        memory = self._directories.get("memory")
+        if memory is None:
+            return False
+        text = _read(f"{memory}/memory.events" if self._v2 else f"{memory}/memory.oom_control")
+        counts = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
+        return int(counts.get("oom_kill", "0")) > 0
+
+    def remove(self) -> None:
+        """Remove the groups; the kernel may need a moment after the last process."""
+        for path in set(self._directories.values()):
+            for _ in range(20):
+                try:
+                    os.rmdir(path)
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.01)
+                else:
+                    break
+
+
+def kernel_oom_kills() -> int:
+    """How many processes the kernel ended for lack of memory since it started; 0 if unknown."""
+    for line in _read("/proc/vmstat").splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

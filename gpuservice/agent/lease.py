@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lease file: how an agent tells every supervisor of its node how long they may go on.
+
+One small file per agent. The agent writes a counter (it is alive) and a deadline on the boot-time
+clock (which goes on while a machine is suspended or a process is stopped); supervisors read both
+twice a second. A file, not a socket: it outlives the agent, and a restarted agent writes on in it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+
+_LAYOUT = struct.Struct("<Qd")
+#: Longest time between two looks of a supervisor, seconds.
+LOOK_S = 0.5
+#: Seconds between two signs of life of an agent.
+TOUCH_S = 0.5
+
+
+def boot_time() -> float:
+    """Seconds since the machine started, counting the time it was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """The kernel's name of this start of the machine: pids and deadlines are only good in it."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+class LeaseWriter:
+    """The agent's side. A deadline of 0 means: no lease, tasks may go on without end."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = threading.Lock()
+        held = os.pread(self._file, _LAYOUT.size, 0)
+        self._count, self._deadline = _LAYOUT.unpack(held) if len(held) == _LAYOUT.size else (0, 0)
+
+    @property
+    def deadline(self) -> float:
+        """The deadline last written, on the boot-time clock; 0 without a lease."""
+        return self._deadline
+
+    def touch(self) -> None:
+        """Say that an agent is there."""
+        with self._lock:
+            self._write()
+
+    def renew(self, sent_at: float, lease_s: float | None) -> None:
+        """Take what an answer granted, counted from when its request was *sent*.
+
+        An older answer that arrives late never shortens what a newer one granted.
+        """
+        with self._lock:
+            if lease_s is None:
+                self._deadline = 0
+            else:
+                self._deadline = max(self._deadline, sent_at + lease_s)
+            self._write()
+
+    def close(self) -> None:
+        """Close the file; its content stays."""
+        os.close(self._file)
+
+    def _write(self) -> None:
+        self._count += 1
+        os.pwrite(self._file, _LAYOUT.pack(self._count, self._deadline), 0)
+
+
+class LeaseReader:
+    """A supervisor's side: whether the lease has run out, and how long no agent was seen.
+
+    Only time in which this process could look counts as "not seen": a machine that slept, or a
+    node that was stopped as a whole, did not lose its agent.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._count = -1
+        self._looked_at = time.monotonic()
+        self.unattended_s = 0.0
+
+    def look(self) -> float:
+        """Read the file, count the time without an agent; returns the deadline (0: none)."""
+        held = os.pread(self._file, _LAYOUT.size, 0)
+        count, deadline = _LAYOUT.unpack(held) if len(held) == _LAYOUT.size else (0, 0.0)
+        now = time.monotonic()
+        if count != self._count:
+            self._count, self.unattended_s = count, 0.0
+        else:
+            self.unattended_s += min(now - self._looked_at, 2 * LOOK_S)
+        self._looked_at = now
+        return float(deadline)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding and ending every process of a task, whatever it did to get away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from gpuservice.agent import isolation
+
+#: In the environment of every process of a task, so that strays can be told by it.
+MARKER = "GPUSERVICE_TASK_ID"
+
+
+def start_time(pid: int | str) -> int | None:
+    """When a process started, in clock ticks since boot; null if there is none of that pid.
+
+    Together with pid and boot id it names a process for ever (proc(5), field 22 of stat).
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2:].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def descendants(root: int) -> list[int]:
+    """Every live process below ``root``, from one look at /proc."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue
+        fields = text[text.rindex(b")") + 2:].split()
+        if fields[0] not in (b"Z", b"X"):
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found, ahead = [], [root]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found.extend(below)
+        ahead.extend(below)
+    return found
+
+
+def of_task(task_id: str) -> list[int]:
+    """Every live process that carries the task's mark in its environment."""
+    mark = f"{MARKER}={task_id}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(int(name))
+    return found
+
+
+def of_uid(uid: int) -> list[int]:
+    """Every live process of a user id."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid and start_time(name) is not None:
+                    found.append(int(name))
+    return found
+
+
+def kill_each(pids: list[int]) -> None:
+    """Stop all of them first, so that none forks while the others are ended; then SIGKILL."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def kill_everything_of(uid: int) -> None:
+    """SIGKILL to every process of a user id at one stroke: as that user, to all it may signal.
+
+    Forks; for single-threaded processes only.
+    """
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(OSError):
+            isolation.become(uid)
+            os.kill(-1, signal.SIGKILL)
+        os._exit(0)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+def sweep(task_id: str, uid: int | None, within_s: float) -> list[int]:
+    """End what a dead supervisor left behind; returns the pids that are still there at the end.
+
+    Used where no pid namespace did it already.
+    """
+    until = time.monotonic() + within_s
+    while True:
+        left = sorted({*of_task(task_id), *(of_uid(uid) if uid is not None else ())})
+        if not left or time.monotonic() > until:
+            return left
+        kill_each(left)
+        time.sleep(0.02)

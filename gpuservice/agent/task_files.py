@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one task in the agent's state directory, and how each is written.
+
+``order.json`` what to do; ``supervisor`` who does it (made once, by whoever comes first);
+``started`` when it began; ``stop`` the wish to end; ``result.json`` how it ended; ``box/`` what
+the task itself sees: ``script`` and ``work/``. Only ``box/work`` and the script are the task's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ORDER, SUPERVISOR, STARTED, STOP, RESULT = (
+    "order.json", "supervisor", "started", "stop", "result.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a supervisor must know to run a task; ``argv`` null: the script in the box.
+
+    ``uid`` null: the agent's own user. ``groups``: control group bases, controller -> directory.
+    """
+
+    task_id: str
+    directory: str
+    argv: list[str] | None
+    env: dict[str, str]
+    workdir: str
+    uid: int | None
+    namespaces: list[str]
+    cover: str
+    groups: dict[str, str]
+    memory_mib: int | None
+    vcpus: float | None
+    time_limit_s: float | None
+    grace_s: float
+    signal: str
+    log_max_bytes: int
+    log_segment_bytes: int
+    lease_file: str
+    orphan_after_s: float
+
+    @property
+    def box(self) -> str:
+        """The part of the task's directory that the task can see."""
+        return f"{self.directory}/box"
+
+    @property
+    def work(self) -> str:
+        """The task's working directory, its own."""
+        return f"{self.directory}/box/work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a task ended; times are seconds of the node's wall clock.
+
+    ``cause``: why the supervisor ended it (``stop``, ``limit``, ``lease``, ``orphan``,
+    ``setup``), null if it ended by itself. ``failure_class``/``evidence``: a class of the
+    contract and what speaks for it, where the supervisor can know.
+    """
+
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    timed_out: bool = False
+    cause: str | None = None
+    failure_class: str | None = None
+    evidence: str | None = None
+
+
+def write_json(path: str, content: Any, *, durable: bool = False) -> None:
+    """Replace a file as a whole; ``durable``: on disk when this returns."""
+    scratch = f"{path}.{os.getpid()}.new"
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, json.dumps(content).encode())
+        if durable:
+            os.fdatasync(handle)
+    finally:
+        os.close(handle)
+    os.replace(scratch, path)
+
+
+def read_json(path: str) -> Any:
+    """The content of a file, null if it is not there or was not written to its end."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def claim(directory: str, content: dict[str, Any]) -> bool:
+    """Become the one that decides about this task; false if another was first.
+
+    The supervisor claims before it forks the task, a restarted agent before it says that there
+    is no supervisor: so the two can never both be right.
+    """
+    scratch = f"{directory}/{SUPERVISOR}.{os.getpid()}.new"
+    with open(scratch, "w", encoding="ascii") as file:
+        json.dump(content, file)
+    try:
+        os.link(scratch, f"{directory}/{SUPERVISOR}")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(scratch)
+    return True
+
+
+def save_result(directory: str, result: Result) -> None:
+    """Write the result so that it is there as a whole or not at all, also after a power cut."""
+    write_json(f"{directory}/{RESULT}", asdict(result), durable=True)
+
+
+def load_result(directory: str) -> Result | None:
+    """The result of a task, null if its supervisor did not get to write one."""
+    content = read_json(f"{directory}/{RESULT}")
+    return None if content is None else Result(**content)
