@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
+from gpuservice.domain.ports_scheduling import SchedulingReads
 from gpuservice.domain.work import (
     Allocation,
     Artifact,
@@ -287,6 +288,9 @@ class ElementRepository(Protocol):
     def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""
 
+    def backing_off(self, now: datetime) -> dict[str, int]:
+        """How many elements of each job wait for the end of a retry's backoff."""
+
 
 class UnitOfWork(Protocol):
     """All repositories on one transaction. Further, special-purpose read models hang here too."""
@@ -308,6 +312,7 @@ class UnitOfWork(Protocol):
     services: Repository[ServiceRecord]
     quotas: QuotaRepository
     events: EventRepository
+    scheduling: SchedulingReads
 
     def now(self) -> datetime:
         """The database's own time (aware UTC), read once per unit of work."""

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines: SQLite (WAL) inside one process, PostgreSQL and MariaDB for everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy
+from oslo_config import cfg
+from oslo_db.sqlalchemy import engines, exc_filters
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import make_url
+
+#: How long a writer waits for another one on SQLite before it is told that the file is busy.
+SQLITE_BUSY_MS = 5000
+#: Execution option that marks a transaction as writing (SQLite then begins IMMEDIATE).
+WRITING = "gpuservice_writing"
+
+
+def create_engine_from(conf: cfg.ConfigOpts) -> Engine:
+    """The engine of ``[database] connection``; retries the first connection as configured."""
+    return create_engine(conf.database.connection, pool_size=conf.database.max_pool_size or 20,
+                         max_retries=conf.database.max_retries,
+                         retry_interval=conf.database.retry_interval)
+
+
+def create_engine(
+    url: str, *, pool_size: int = 20, max_retries: int = 0, retry_interval: int = 1
+) -> Engine:
+    """An engine for a URL, with the isolation that the transactions of this service need."""
+    if make_url(url).get_backend_name() == "sqlite":
+        return _sqlite(url, pool_size)
+    engine: Engine = engines.create_engine(
+        url, max_pool_size=pool_size, max_overflow=pool_size, pool_timeout=30,
+        max_retries=max_retries, retry_interval=retry_interval, thread_checkin=False,
+        mysql_sql_mode="TRADITIONAL")
+    if engine.dialect.name in ("mysql", "mariadb"):
+        event.listen(engine, "connect", _read_committed)
+    return engine
+
+
+def _read_committed(connection: Any, record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    cursor.close()
+
+
+def _sqlite(url: str, pool_size: int) -> Engine:
+    """oslo.db would open the file anew for each transaction; here connections are pooled.
+
+    The driver's own BEGIN is switched off and ours emitted instead: IMMEDIATE for writers, so
+    that two of them queue up instead of failing in the middle.
+    """
+    engine = sqlalchemy.create_engine(
+        url, pool_size=pool_size, max_overflow=pool_size,
+        connect_args={"check_same_thread": False, "timeout": SQLITE_BUSY_MS / 1000})
+    exc_filters.register_engine(engine)
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, record: Any) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_MS}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writing = connection.get_execution_options().get(WRITING)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    return engine
+
+
+def is_sqlite(engine: Engine) -> bool:
+    """Whether this is the embedded database (one process, one writer)."""
+    return engine.dialect.name == "sqlite"

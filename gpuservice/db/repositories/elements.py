@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Array elements that have started, ended or wait for another attempt; keyed by (job, index)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, tuple_, update
+
+from gpuservice.db.statements import assigned, chunks, condition, conditions
+from gpuservice.db.tables import ELEMENT_ROWS, ELEMENTS
+from gpuservice.domain.ports import Delta, Where
+from gpuservice.domain.states import JobStatus
+from gpuservice.domain.work import JobElement
+
+_C = ELEMENTS.c
+
+
+class Elements:
+    """The array elements."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def get(self, job_id: str, index: int, *, lock: bool = False) -> JobElement | None:
+        """One element row, or None if it never started."""
+        query = select(*ELEMENT_ROWS.columns).where(_C.job_id == job_id, _C.index == index)
+        if lock:
+            query = query.with_for_update()
+        row = self._c.execute(query).one_or_none()
+        return None if row is None else ELEMENT_ROWS.load(row)
+
+    def of_job(
+        self, job_id: str, *where: Where, limit: int | None = None, after: int | None = None
+    ) -> list[JobElement]:
+        """Element rows of a job by index."""
+        query = select(*ELEMENT_ROWS.columns).where(
+            _C.job_id == job_id, conditions(ELEMENTS, where))
+        if after is not None:
+            query = query.where(_C.index > after)
+        query = query.order_by(_C.index)
+        if limit is not None:
+            query = query.limit(limit)
+        return [ELEMENT_ROWS.load(row) for row in self._c.execute(query)]
+
+    def of_keys(self, keys: Sequence[tuple[str, int]]) -> list[JobElement]:
+        """Element rows of many (job, index)."""
+        found: list[JobElement] = []
+        for part in chunks(sorted(set(keys)), 200):
+            query = select(*ELEMENT_ROWS.columns).where(
+                tuple_(_C.job_id, _C.index).in_(list(part)))
+            found.extend(ELEMENT_ROWS.load(row) for row in self._c.execute(query))
+        return found
+
+    def add_many(self, elements: Sequence[JobElement]) -> None:
+        """Insert."""
+        if elements:
+            self._c.execute(insert(ELEMENTS), [ELEMENT_ROWS.dump(one) for one in elements])
+
+    def change(
+        self, job_id: str, index: int, values: Mapping[str, Any], *where: Where
+    ) -> bool:
+        """Conditional update of one."""
+        statement = update(ELEMENTS).where(_C.job_id == job_id, _C.index == index)
+        for one in where:
+            statement = statement.where(condition(ELEMENTS, one))
+        full = {"version": Delta(1), **values}
+        return self._c.execute(statement.values(assigned(ELEMENTS, full))).rowcount == 1
+
+    def backing_off(self, now: datetime) -> dict[str, int]:
+        """How many elements of each job wait for the end of a retry's backoff."""
+        query = (
+            select(_C.job_id, func.count())
+            .where(_C.status == JobStatus.QUEUED, _C.not_before > now)
+            .group_by(_C.job_id))
+        return {job_id: count for job_id, count in self._c.execute(query)}

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler reads each pass: light rows, nothing of history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from gpuservice.db.statements import chunks
+from gpuservice.db.tables import ALLOCATIONS, ATTEMPTS, JOBS, QUOTA_LIMITS, QUOTA_USAGE, TASKS
+from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
+from gpuservice.domain.states import TaskStatus
+
+_WAITING = (
+    "id", "project_id", "user_id", "queue_id", "kind", "status", "priority", "preemptible",
+    "max_runtime_s", "deadline_at", "on_hold", "array_size", "array_max_running",
+    "waiting_elements", "live_elements", "not_before", "queued_at", "created_at", "version",
+)
+
+
+class SchedulingReads:
+    """Read models for the planner's snapshot."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def waiting(self) -> list[WaitingJob]:
+        """Every job with elements that wait, held ones too, in order of submission."""
+        job = JOBS.c
+        query = (
+            select(*(job[name] for name in _WAITING))
+            .where(job.open == 1, job.waiting_elements > 0)
+            .order_by(job.created_at, job.id))
+        return [WaitingJob(*row) for row in self._c.execute(query)]
+
+    def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The specs of jobs (they never change, so a reader may keep them)."""
+        found: dict[str, dict[str, Any]] = {}
+        for part in chunks(sorted(job_ids)):
+            query = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(part))
+            found.update({job_id: spec for job_id, spec in self._c.execute(query)})
+        return found
+
+    def live_tasks(self) -> list[LiveTask]:
+        """Every task that holds something, with its shares and the end it was promised."""
+        shares: dict[str, list[tuple[str, int]]] = {}
+        held = select(ALLOCATIONS.c.task_id, ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
+            ALLOCATIONS.c.held == 1)
+        for task_id, device_id, milli in self._c.execute(held):
+            shares.setdefault(task_id, []).append((device_id, milli))
+        task, attempt = TASKS.c, ATTEMPTS.c
+        query = (
+            select(task.id, task.attempt_id, task.job_id, task.project_id, attempt.queue_id,
+                   task.node_id, task.rank, task.vcpus, task.memory_mib, task.counted_gpus,
+                   attempt.promised_end_at, attempt.created_at)
+            .select_from(ATTEMPTS.join(TASKS, task.attempt_id == attempt.id))
+            .where(attempt.live == 1, task.status != TaskStatus.GONE)
+            .order_by(task.attempt_id, task.rank))
+        return [
+            LiveTask(*row, tuple(sorted(shares.get(row[0], ()))))  # type: ignore[call-arg]
+            for row in self._c.execute(query)
+        ]
+
+    def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
+        """(project, name) -> (own limit or None, in use), for every project known."""
+        use: dict[tuple[str, str], int] = {
+            (project, name): value for project, name, value in self._c.execute(
+                select(QUOTA_USAGE.c.project_id, QUOTA_USAGE.c.name, QUOTA_USAGE.c.in_use))
+        }
+        limits: dict[tuple[str, str], int] = {
+            (project, name): value for project, name, value in self._c.execute(
+                select(QUOTA_LIMITS.c.project_id, QUOTA_LIMITS.c.name, QUOTA_LIMITS.c.value))
+        }
+        return {key: (limits.get(key), use.get(key, 0)) for key in {*use, *limits}}

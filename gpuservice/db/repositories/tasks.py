@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks and allocations: what ends frees what it held, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, select, update
+
+from gpuservice.db.repositories.generic import TableRepository
+from gpuservice.db.statements import chunks
+from gpuservice.db.tables import ALLOCATION_ROWS, ALLOCATIONS, ATTEMPTS, TASK_ROWS
+from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, Where
+from gpuservice.domain.states import TaskStatus
+from gpuservice.domain.work import Allocation, Task
+
+if TYPE_CHECKING:
+    from gpuservice.db.repositories.devices import Devices
+    from gpuservice.db.repositories.nodes import Nodes
+    from gpuservice.db.repositories.quotas import Quotas
+
+_END_FIELDS = tuple(one.name for one in fields(TaskEnd) if one.name != "task_id")
+
+
+class Overtaken(Exception):
+    """Another transaction ended the same tasks meanwhile: the unit of work is re-run whole."""
+
+
+class Allocations(TableRepository[Allocation]):
+    """Shares of devices held by tasks. ``held`` (1 or null) marks those not released."""
+
+    def __init__(self, connection: Connection, stamp: Any) -> None:
+        super().__init__(connection, ALLOCATION_ROWS, stamp)
+
+    def _dump(self, item: Allocation) -> dict[str, Any]:
+        return {**super()._dump(item), "held": 1 if item.released_at is None else None}
+
+    def held(self) -> list[Allocation]:
+        """All that are not released."""
+        return self._load(self._select().where(ALLOCATIONS.c.held == 1))
+
+
+class Tasks(TableRepository[Task]):
+    """The tasks."""
+
+    def __init__(
+        self, connection: Connection, stamp: Any, devices: Devices, nodes: Nodes, quotas: Quotas
+    ) -> None:
+        super().__init__(connection, TASK_ROWS, stamp)
+        self._devices = devices
+        self._nodes = nodes
+        self._quotas = quotas
+
+    def of_node(self, node_id: str) -> list[Task]:
+        """All tasks of a node that are not gone."""
+        return self.find(Where("node_id", "eq", node_id), Where("status", "ne", TaskStatus.GONE),
+                         order=(("id", "asc"),))
+
+    def of_attempts(self, attempt_ids: Sequence[str]) -> list[Task]:
+        """Every task of these attempts."""
+        found: list[Task] = []
+        for part in chunks(sorted(set(attempt_ids))):
+            found.extend(self.find(Where("attempt_id", "in", part),
+                                   order=(("attempt_id", "asc"), ("rank", "asc"))))
+        return found
+
+    def gone(self, ends: Sequence[TaskEnd], now: datetime) -> int:
+        """Mark tasks gone and free what they held."""
+        by_id = {end.task_id: end for end in ends}
+        tasks = [task for task in self.get_many(by_id) if task.status != TaskStatus.GONE]
+        if not tasks:
+            return 0
+        ids = [task.id for task in tasks]
+        self._free(tasks, self._held_by(ids))
+        attempts = sorted({task.attempt_id for task in tasks})
+        for part in chunks(attempts):
+            self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part))
+                            .values(attention=True))
+        marked = self.change_many(
+            ids, {"status": TaskStatus.GONE, "gone_at": now},
+            Where("status", "ne", TaskStatus.GONE))
+        if marked != len(ids):
+            raise Overtaken
+        self.change_each([(ident, _told(by_id[ident])) for ident in ids])
+        for part in chunks(ids):
+            self._c.execute(update(ALLOCATIONS).where(
+                ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1
+            ).values(released_at=now, held=None))
+        return len(ids)
+
+    def _held_by(self, task_ids: Sequence[str]) -> list[Share]:
+        shares: list[Share] = []
+        for part in chunks(task_ids):
+            rows = self._c.execute(
+                select(ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli)
+                .where(ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1))
+            shares.extend(Share(device_id, milli) for device_id, milli in rows)
+        return shares
+
+    def _free(self, tasks: Sequence[Task], shares: Sequence[Share]) -> None:
+        counted: dict[str, dict[str, int]] = {}
+        for task in tasks:
+            amounts = counted.setdefault(task.project_id, {})
+            for name, amount in task.counted_gpus.items():
+                amounts[name] = amounts.get(name, 0) + amount
+        for project_id, amounts in sorted(counted.items()):
+            self._quotas.give_back(project_id, amounts)
+        if shares:
+            self._devices.give_back(shares)
+        self._nodes.give_back(
+            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks])
+
+
+def _told(end: TaskEnd) -> Mapping[str, Any]:
+    return {name: getattr(end, name) for name in _END_FIELDS}
+
+

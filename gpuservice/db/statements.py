@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small pieces of SQL that several repositories share: conditions, values, insert-or-ignore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Insert, Table, and_
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from gpuservice.domain.errors import Invalid
+from gpuservice.domain.ports import Delta, Where
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_OPS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
+    "eq": lambda column, value: column == value,
+    "ne": lambda column, value: (column != value) | column.is_(None),
+    "in": lambda column, value: column.in_(list(value)),
+    "notin": lambda column, value: column.not_in(list(value)) | column.is_(None),
+    "lt": lambda column, value: column < value,
+    "le": lambda column, value: column <= value,
+    "gt": lambda column, value: column > value,
+    "ge": lambda column, value: column >= value,
+    "null": lambda column, value: column.is_(None),
+    "notnull": lambda column, value: column.is_not(None),
+}
+
+
+def condition(table: Table, where: Where) -> ColumnElement[bool]:
+    """The SQL of one condition."""
+    column = table.c.get(where.field)
+    if column is None:
+        raise Invalid(f"{where.field!r} is not a field of {table.name}.")
+    return _OPS[where.op](column, where.value)
+
+
+def conditions(table: Table, where: Iterable[Where]) -> ColumnElement[bool]:
+    """All conditions together (true when there are none)."""
+    return and_(True, *(condition(table, one) for one in where))
+
+
+def assigned(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for an UPDATE, :class:`Delta` turned into column arithmetic."""
+    return {
+        name: table.c[name] + value.amount if isinstance(value, Delta) else value
+        for name, value in values.items()
+    }
+
+
+def insert_ignoring(connection: Connection, table: Table) -> Insert:
+    """An INSERT that does nothing when the key exists."""
+    name = connection.dialect.name
+    if name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    if name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    return mysql.insert(table).prefix_with("IGNORE")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> Iterator[tuple[V, list[K]]]:
+    """Keys by equal value, in a stable order: one set-wise statement per group."""
+    groups: dict[V, list[K]] = {}
+    for key, value in pairs:
+        groups.setdefault(value, []).append(key)
+    for value, keys in groups.items():
+        yield value, sorted(keys)  # type: ignore[type-var]
+
+
+def chunks(items: Sequence[K], size: int = 500) -> Iterator[Sequence[K]]:
+    """Slices short enough for one statement on every database."""
+    for at in range(0, len(items), size):
+        yield items[at : at + size]

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One transaction with every repository on it (the port ``domain.ports.UnitOfWork``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, text
+
+from gpuservice.db import tables
+from gpuservice.db.repositories import records
+from gpuservice.db.repositories.devices import Devices
+from gpuservice.db.repositories.elements import Elements
+from gpuservice.db.repositories.generic import TableRepository
+from gpuservice.db.repositories.jobs import Jobs
+from gpuservice.db.repositories.nodes import Nodes
+from gpuservice.db.repositories.quotas import Quotas
+from gpuservice.db.repositories.scheduling import SchedulingReads
+from gpuservice.db.repositories.tasks import Allocations, Tasks
+from gpuservice.domain.inventory import Flavor, GpuType, Host, Pool
+from gpuservice.domain.ports import Clock, Ids
+from gpuservice.domain.work import (
+    Artifact,
+    Attempt,
+    CheckpointSet,
+    Explanation,
+    IdempotencyRecord,
+    Queue,
+    ServiceRecord,
+)
+
+_NOW = {
+    "postgresql": text("SELECT clock_timestamp() AT TIME ZONE 'utc'"),
+    "mysql": text("SELECT UTC_TIMESTAMP(6)"),
+    "mariadb": text("SELECT UTC_TIMESTAMP(6)"),
+}
+
+
+class DatabaseUnitOfWork:
+    """The repositories of one transaction."""
+
+    def __init__(
+        self, connection: Connection, clock: Clock, ids: Ids, defaults: Mapping[str, int]
+    ) -> None:
+        self.connection = connection
+        self._clock = clock
+        self._ids = ids
+        self._defaults = defaults
+        self._time: datetime | None = None
+        self.gpu_types = TableRepository[GpuType](connection, tables.GPU_TYPE_ROWS, self.now)
+        self.hosts = TableRepository[Host](connection, tables.HOST_ROWS, self.now)
+        self.devices = Devices(connection, tables.DEVICE_ROWS, self.now)
+        self.flavors = TableRepository[Flavor](connection, tables.FLAVOR_ROWS, self.now)
+        self.pools = TableRepository[Pool](connection, tables.POOL_ROWS, self.now)
+        self.nodes = Nodes(connection, tables.NODE_ROWS, self.now)
+        self.queues = TableRepository[Queue](connection, tables.QUEUE_ROWS, self.now)
+        self.jobs = Jobs(connection, tables.JOB_ROWS, self.now)
+        self.elements = Elements(connection)
+        self.attempts = TableRepository[Attempt](connection, tables.ATTEMPT_ROWS, self.now)
+        self.quotas = Quotas(connection, defaults)
+        self.tasks = Tasks(connection, self.now, self.devices, self.nodes, self.quotas)
+        self.allocations = Allocations(connection, self.now)
+        self.artifacts = TableRepository[Artifact](connection, tables.ARTIFACT_ROWS, self.now)
+        self.checkpoints = TableRepository[CheckpointSet](
+            connection, tables.CHECKPOINT_ROWS, self.now)
+        self.services = TableRepository[ServiceRecord](connection, tables.SERVICE_ROWS, self.now)
+        self.events = records.Events(connection, tables.EVENT_ROWS, self.now)
+        self.scheduling = SchedulingReads(connection)
+        self._explanations = records.Explanations(connection)
+        self._ports = records.PortLeases(connection)
+        self._keys = records.IdempotencyKeys(connection)
+        self._epochs = records.Epochs(connection)
+        self._leases = records.WorkLeases(connection)
+
+    def now(self) -> datetime:
+        """The database's time, read once; the clock's own with the embedded database."""
+        if self._time is None:
+            statement = _NOW.get(self.connection.dialect.name)
+            if statement is None:
+                self._time = self._clock.now()
+            else:
+                value: datetime = self.connection.execute(statement).scalar_one()
+                self._time = value.replace(tzinfo=UTC)
+        return self._time
+
+    def explanation(self, job_id: str) -> Explanation | None:
+        """The newest explanation of a job."""
+        return self._explanations.get(job_id)
+
+    def explanation_digests(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """Digest by job."""
+        return self._explanations.digests(job_ids)
+
+    def save_explanations(self, items: Sequence[Explanation]) -> None:
+        """Insert or replace."""
+        self._explanations.save(items)
+
+    def drop_explanations(self, job_ids: Sequence[str]) -> None:
+        """Forget."""
+        self._explanations.drop(job_ids)
+
+    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
+        """The first free port, leased to the attempt."""
+        return self._ports.lease(address, ports, attempt_id)
+
+    def release_ports(self, attempt_ids: Sequence[str]) -> None:
+        """Free the ports of ended attempts."""
+        self._ports.release(attempt_ids)
+
+    def idempotency(self, project_id: str, user_id: str, path: str, key: str
+                    ) -> IdempotencyRecord | None:
+        """The record of a key, or None."""
+        return self._keys.get(project_id, user_id, path, key)
+
+    def save_idempotency(self, record: IdempotencyRecord) -> bool:
+        """Insert; False if the key exists."""
+        return self._keys.save(record)
+
+    def finish_idempotency(self, record: IdempotencyRecord) -> None:
+        """Write the answer of a key."""
+        self._keys.finish(record)
+
+    def purge_idempotency(self, before: datetime) -> int:
+        """Forget keys older than ``before``."""
+        return self._keys.purge(before)
+
+    def raise_epoch(self, shard: str, leader: str) -> int:
+        """A new leader of a shard."""
+        return self._epochs.raise_epoch(shard, leader)
+
+    def check_epoch(self, shard: str, epoch: int) -> None:
+        """Raises ``StaleEpoch`` when another leads."""
+        self._epochs.check(shard, epoch)
+
+    def claim(self, kind: str, ident: str, owner: str, seconds: float) -> str | None:
+        """A lease on a piece of work, or None."""
+        token = self._ids.new()
+        taken = self._leases.claim(kind, ident, owner, token, self.now(), seconds)
+        return token if taken else None
+
+    def holds(self, kind: str, ident: str, token: str) -> bool:
+        """Whether the lease is still ours."""
+        return self._leases.holds(kind, ident, token)
+
+    def unclaim(self, kind: str, ident: str, token: str) -> None:
+        """Give the lease back."""
+        self._leases.drop(kind, ident, token)

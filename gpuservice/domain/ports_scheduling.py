@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler reads of the store: light rows of waiting jobs and live tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A job with waiting elements (``id`` to ``version`` as in ``domain.work.Job``)."""
+
+    id: str
+    project_id: str
+    user_id: str
+    queue_id: str
+    kind: str
+    status: str
+    priority: int
+    preemptible: bool
+    max_runtime_s: int | None
+    deadline_at: datetime | None
+    on_hold: bool
+    array_size: int | None
+    array_max_running: int | None
+    waiting_elements: int
+    live_elements: int
+    not_before: datetime | None
+    queued_at: datetime
+    created_at: datetime
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTask:
+    """A task that holds something; ``shares`` are (device id, milli)."""
+
+    id: str
+    attempt_id: str
+    job_id: str
+    project_id: str
+    queue_id: str
+    node_id: str
+    rank: int
+    vcpus: int
+    memory_mib: int
+    counted_gpus: dict[str, int]
+    promised_end_at: datetime | None
+    started_at: datetime
+    shares: tuple[tuple[str, int], ...] = ()
+
+
+class SchedulingReads(Protocol):
+    """Read models for the planner's snapshot; nothing of history is touched."""
+
+    def waiting(self) -> list[WaitingJob]:
+        """Every job with elements that wait, held ones too, in order of submission."""
+
+    def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The specs of jobs."""
+
+    def live_tasks(self) -> list[LiveTask]:
+        """Every task that holds something."""
+
+    def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
+        """(project, name) -> (own limit or None, in use)."""
