@@ -19,9 +19,12 @@ WRITING = "gpuservice_writing"
 
 def create_engine_from(conf: cfg.ConfigOpts) -> Engine:
     """The engine of ``[database] connection``; retries the first connection as configured."""
-    return create_engine(conf.database.connection, pool_size=conf.database.max_pool_size or 20,
-                         max_retries=conf.database.max_retries,
-                         retry_interval=conf.database.retry_interval)
+    return create_engine(
+        conf.database.connection,
+        pool_size=conf.database.max_pool_size or 20,
+        max_retries=conf.database.max_retries,
+        retry_interval=conf.database.retry_interval,
+    )
 
 
 def create_engine(
@@ -31,9 +34,15 @@ def create_engine(
     if make_url(url).get_backend_name() == "sqlite":
         return _sqlite(url, pool_size)
     engine: Engine = engines.create_engine(
-        url, max_pool_size=pool_size, max_overflow=pool_size, pool_timeout=30,
-        max_retries=max_retries, retry_interval=retry_interval, thread_checkin=False,
-        mysql_sql_mode="TRADITIONAL")
+        url,
+        max_pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=30,
+        max_retries=max_retries,
+        retry_interval=retry_interval,
+        thread_checkin=False,
+        mysql_sql_mode="TRADITIONAL",
+    )
     if engine.dialect.name in ("mysql", "mariadb"):
         event.listen(engine, "connect", _read_committed)
     return engine
@@ -52,8 +61,11 @@ def _sqlite(url: str, pool_size: int) -> Engine:
     that two of them queue up instead of failing in the middle.
     """
     engine = sqlalchemy.create_engine(
-        url, pool_size=pool_size, max_overflow=pool_size,
-        connect_args={"check_same_thread": False, "timeout": SQLITE_BUSY_MS / 1000})
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        connect_args={"check_same_thread": False, "timeout": SQLITE_BUSY_MS / 1000},
+    )
     exc_filters.register_engine(engine)
 
     @event.listens_for(engine, "connect")

@@ -19,12 +19,14 @@ from gpuservice.db.types import Json, JsonTuple, UtcDateTime, exact_string
 
 T = TypeVar("T")
 
-METADATA = MetaData(naming_convention={
-    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-    "ck": "ck_%(table_name)s_%(constraint_name)s",
-    "pk": "pk_%(table_name)s",
-})
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
 
 #: Fields whose plain name is a reserved word somewhere.
 COLUMN_NAMES = {"index": "element_index", "signal": "signal_number", "rank": "task_rank"}
@@ -85,12 +87,16 @@ def table_of(
             kind = BigInteger()
         else:
             kind = _column_type(annotation, (lengths or {}).get(one.name, _length(one.name)))
-        columns.append(Column(
-            COLUMN_NAMES.get(one.name, one.name), kind, key=one.name,
-            primary_key=one.name == auto if auto else one.name in key,
-            autoincrement=one.name == auto,
-            nullable=annotation.endswith("| None") and one.name not in key and one.name != auto,
-        ))
+        columns.append(
+            Column(
+                COLUMN_NAMES.get(one.name, one.name),
+                kind,
+                key=one.name,
+                primary_key=one.name == auto if auto else one.name in key,
+                autoincrement=one.name == auto,
+                nullable=annotation.endswith("| None") and one.name not in key and one.name != auto,
+            )
+        )
     return Table(name, METADATA, *columns, *items)
 
 
@@ -100,8 +106,7 @@ class Mapper(Generic[T]):
     def __init__(self, cls: type[T], table: Table) -> None:
         self.cls = cls
         self.table = table
-        self.fields: tuple[str, ...] = tuple(
-            one.name for one in dataclasses.fields(cls))  # type: ignore[arg-type]
+        self.fields: tuple[str, ...] = tuple(one.name for one in dataclasses.fields(cls))  # type: ignore[arg-type]
         self.columns = [table.c[name] for name in self.fields]
 
     def load(self, row: Sequence[Any]) -> T:

@@ -93,8 +93,7 @@ class DatabaseStore:
             raise _away() from error
 
     def _unit(self, connection: object) -> UnitOfWork:
-        unit: UnitOfWork = DatabaseUnitOfWork(
-            connection, self._clock, self._ids, self._defaults)  # type: ignore[arg-type,assignment]
+        unit: UnitOfWork = DatabaseUnitOfWork(connection, self._clock, self._ids, self._defaults)  # type: ignore[arg-type,assignment]
         return unit
 
     def _judge(self, error: Exception, left: int) -> None:

@@ -22,7 +22,8 @@ from gpuservice.domain import inventory, work
 GPU_TYPES = table_of(inventory.GpuType, "gpu_types", UniqueConstraint("name"))
 HOSTS = table_of(inventory.Host, "hosts", UniqueConstraint("name"))
 DEVICES = table_of(
-    inventory.Device, "devices",
+    inventory.Device,
+    "devices",
     UniqueConstraint("host_id", "address"),
     CheckConstraint("used_milli >= 0 AND used_milli <= 1000", name="used_milli"),
     Index(None, "node_id"),
@@ -30,14 +31,16 @@ DEVICES = table_of(
 )
 FLAVORS = table_of(inventory.Flavor, "flavors", UniqueConstraint("name"))
 POOLS = table_of(
-    inventory.Pool, "pools",
+    inventory.Pool,
+    "pools",
     UniqueConstraint("name_key"),
     Index(None, "project_id", "created_at", "id"),
     Index(None, "status"),
     lengths={"name_key": 340, "image": 255},
 )
 NODES = table_of(
-    inventory.Node, "nodes",
+    inventory.Node,
+    "nodes",
     UniqueConstraint("secret_hash"),
     CheckConstraint("used_vcpus >= 0 AND used_vcpus <= vcpus", name="used_vcpus"),
     CheckConstraint("used_memory_mib >= 0 AND used_memory_mib <= memory_mib", name="used_memory"),
@@ -49,7 +52,8 @@ NODES = table_of(
     lengths={"address": 64},
 )
 QUEUES = table_of(
-    work.Queue, "queues",
+    work.Queue,
+    "queues",
     UniqueConstraint("name_key"),
     Index(None, "project_id", "created_at", "id"),
     lengths={"name_key": 340},
@@ -57,7 +61,8 @@ QUEUES = table_of(
 #: ``open`` is 1 until the job ended, then null: the marker by which scans of live jobs never
 #: touch history (partial indexes do not exist everywhere).
 JOBS = table_of(
-    work.Job, "jobs",
+    work.Job,
+    "jobs",
     Column("open", Integer, nullable=True),
     CheckConstraint("waiting_elements >= 0 AND live_elements >= 0", name="elements"),
     Index(None, "project_id", "created_at", "id"),
@@ -68,19 +73,22 @@ JOBS = table_of(
     lengths={"waiting_summary": 4096, "status_reason": 255},
 )
 JOB_LABELS = Table(
-    "job_labels", METADATA,
+    "job_labels",
+    METADATA,
     Column("job_id", exact_string(64), primary_key=True),
     Column("label", exact_string(255), primary_key=True),
     Column("value", exact_string(255), nullable=False),
     Index("ix_job_labels_value", "label", "value"),
 )
 ELEMENTS = table_of(
-    work.JobElement, "job_elements",
+    work.JobElement,
+    "job_elements",
     Index("ix_job_elements_status", "status", "job_id"),
     key=("job_id", "index"),
 )
 ATTEMPTS = table_of(
-    work.Attempt, "attempts",
+    work.Attempt,
+    "attempts",
     UniqueConstraint("job_id", "index", "live", name="uq_attempts_live"),
     UniqueConstraint("job_id", "index", "number", name="uq_attempts_number"),
     Index("ix_attempts_attention", "live", "attention"),
@@ -88,19 +96,22 @@ ATTEMPTS = table_of(
     lengths={"master_address": 64},
 )
 TASKS = table_of(
-    work.Task, "tasks",
+    work.Task,
+    "tasks",
     UniqueConstraint("attempt_id", "rank", name="uq_tasks_rank"),
     Index("ix_tasks_node", "node_id", "status"),
     lengths={"address": 64, "failure_evidence": 4096},
 )
 ALLOCATIONS = table_of(
-    work.Allocation, "allocations",
+    work.Allocation,
+    "allocations",
     Column("held", Integer, nullable=True),
     Index("ix_allocations_task", "task_id"),
     Index("ix_allocations_held", "held", "device_id"),
 )
 EVENTS = table_of(
-    work.Event, "events",
+    work.Event,
+    "events",
     UniqueConstraint("id", name="uq_events_id"),
     Index("ix_events_project", "project_id", "seq"),
     Index("ix_events_target", "target_id", "seq"),
@@ -108,7 +119,8 @@ EVENTS = table_of(
 )
 EXPLANATIONS = table_of(work.Explanation, "explanations", key=("job_id",))
 ARTIFACTS = table_of(
-    work.Artifact, "artifacts",
+    work.Artifact,
+    "artifacts",
     UniqueConstraint("task_id", "path", name="uq_artifacts_path"),
     Index("ix_artifacts_job", "job_id", "index", "attempt"),
     Index("ix_artifacts_attempt", "attempt_id"),
@@ -116,32 +128,37 @@ ARTIFACTS = table_of(
     big=("size",),
 )
 CHECKPOINTS = table_of(
-    work.CheckpointSet, "checkpoints",
+    work.CheckpointSet,
+    "checkpoints",
     UniqueConstraint("job_id", "index", "attempt", "rank", "seq", name="uq_checkpoints_seq"),
 )
 SERVICES = table_of(work.ServiceRecord, "services")
 
 QUOTA_LIMITS = Table(
-    "quota_limits", METADATA,
+    "quota_limits",
+    METADATA,
     Column("project_id", exact_string(64), primary_key=True),
     Column("name", exact_string(128), primary_key=True),
     Column("value", BigInteger, nullable=False),
 )
 QUOTA_USAGE = Table(
-    "quota_usage", METADATA,
+    "quota_usage",
+    METADATA,
     Column("project_id", exact_string(64), primary_key=True),
     Column("name", exact_string(128), primary_key=True),
     Column("in_use", BigInteger, nullable=False),
     CheckConstraint("in_use >= 0", name="in_use"),
 )
 PORT_LEASES = Table(
-    "port_leases", METADATA,
+    "port_leases",
+    METADATA,
     Column("address", exact_string(64), primary_key=True),
     Column("port", Integer, primary_key=True, autoincrement=False),
     Column("attempt_id", exact_string(64), nullable=False, index=True),
 )
 IDEMPOTENCY = Table(
-    "idempotency_keys", METADATA,
+    "idempotency_keys",
+    METADATA,
     Column("scope", exact_string(64), primary_key=True),
     Column("project_id", exact_string(64), nullable=False),
     Column("user_id", exact_string(64), nullable=False),
@@ -154,13 +171,15 @@ IDEMPOTENCY = Table(
     Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 SCHEDULER_SHARDS = Table(
-    "scheduler_shards", METADATA,
+    "scheduler_shards",
+    METADATA,
     Column("shard", exact_string(64), primary_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("leader", Text, nullable=False),
 )
 WORK_LEASES = Table(
-    "work_leases", METADATA,
+    "work_leases",
+    METADATA,
     Column("kind", exact_string(32), primary_key=True),
     Column("ident", exact_string(64), primary_key=True),
     Column("owner", exact_string(255), nullable=False),

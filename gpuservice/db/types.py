@@ -76,4 +76,5 @@ class JsonTuple(Json):
 def exact_string(length: int) -> String:
     """A string compared byte by byte."""
     return String(length).with_variant(
-        mysql.VARCHAR(length, collation=BINARY_COLLATION), "mysql", "mariadb")
+        mysql.VARCHAR(length, collation=BINARY_COLLATION), "mysql", "mariadb"
+    )

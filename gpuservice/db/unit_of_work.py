@@ -63,7 +63,8 @@ class DatabaseUnitOfWork:
         self.allocations = Allocations(connection, self.now)
         self.artifacts = TableRepository[Artifact](connection, tables.ARTIFACT_ROWS, self.now)
         self.checkpoints = TableRepository[CheckpointSet](
-            connection, tables.CHECKPOINT_ROWS, self.now)
+            connection, tables.CHECKPOINT_ROWS, self.now
+        )
         self.services = TableRepository[ServiceRecord](connection, tables.SERVICE_ROWS, self.now)
         self.events = records.Events(connection, tables.EVENT_ROWS, self.now)
         self.scheduling = SchedulingReads(connection)
@@ -108,8 +109,9 @@ class DatabaseUnitOfWork:
         """Free the ports of ended attempts."""
         self._ports.release(attempt_ids)
 
-    def idempotency(self, project_id: str, user_id: str, path: str, key: str
-                    ) -> IdempotencyRecord | None:
+    def idempotency(
+        self, project_id: str, user_id: str, path: str, key: str
+    ) -> IdempotencyRecord | None:
         """The record of a key, or None."""
         return self._keys.get(project_id, user_id, path, key)
 

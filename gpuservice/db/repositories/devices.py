@@ -38,11 +38,12 @@ class Devices(TableRepository[Device]):
                         device.used_milli + milli <= 1000,
                         device.health == "healthy",
                         device.node_id.is_not(None),
-                        or_(device.occupant_project_id.is_(None),
-                            device.occupant_project_id == project_id),
+                        or_(
+                            device.occupant_project_id.is_(None),
+                            device.occupant_project_id == project_id,
+                        ),
                     )
-                    .values(used_milli=device.used_milli + milli,
-                            occupant_project_id=project_id)
+                    .values(used_milli=device.used_milli + milli, occupant_project_id=project_id)
                 ).rowcount
                 if taken != len(part):
                     return False
@@ -57,12 +58,18 @@ class Devices(TableRepository[Device]):
             for part in chunks(ids):
                 # The occupant is set first: MariaDB evaluates assignments from left to right.
                 self._c.execute(
-                    update(self.table).where(device.id.in_(part)).ordered_values(
-                        (device.occupant_project_id,
-                         case((device.used_milli <= milli, None),
-                              else_=device.occupant_project_id)),
+                    update(self.table)
+                    .where(device.id.in_(part))
+                    .ordered_values(
+                        (
+                            device.occupant_project_id,
+                            case(
+                                (device.used_milli <= milli, None), else_=device.occupant_project_id
+                            ),
+                        ),
                         (device.used_milli, device.used_milli - milli),
-                    ))
+                    )
+                )
 
     def claim_for_node(self, node_id: str, device_ids: Sequence[str]) -> bool:
         """Give whole, free, healthy devices to a node."""
@@ -70,8 +77,12 @@ class Devices(TableRepository[Device]):
         device = self.table.c
         claimed = self._c.execute(
             update(self.table)
-            .where(device.id.in_(list(device_ids)), device.node_id.is_(None),
-                   device.used_milli == 0, device.health == "healthy")
+            .where(
+                device.id.in_(list(device_ids)),
+                device.node_id.is_(None),
+                device.used_milli == 0,
+                device.health == "healthy",
+            )
             .values(node_id=node_id, version=device.version + 1, updated_at=self._stamp())
         ).rowcount
         return claimed == len(set(device_ids))
@@ -80,12 +91,16 @@ class Devices(TableRepository[Device]):
         """Take a node's devices from it."""
         device = self.table.c
         return self._c.execute(
-            update(self.table).where(device.node_id == node_id)
+            update(self.table)
+            .where(device.node_id == node_id)
             .values(node_id=None, version=device.version + 1, updated_at=self._stamp())
         ).rowcount
 
     def _lock(self, ids: Iterable[str]) -> None:
         for part in chunks(sorted(set(ids))):
             self._c.execute(
-                select(self.table.c.id).where(self.table.c.id.in_(part))
-                .order_by(self.table.c.id).with_for_update())
+                select(self.table.c.id)
+                .where(self.table.c.id.in_(part))
+                .order_by(self.table.c.id)
+                .with_for_update()
+            )

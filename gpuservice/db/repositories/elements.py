@@ -37,7 +37,8 @@ class Elements:
     ) -> list[JobElement]:
         """Element rows of a job by index."""
         query = select(*ELEMENT_ROWS.columns).where(
-            _C.job_id == job_id, conditions(ELEMENTS, where))
+            _C.job_id == job_id, conditions(ELEMENTS, where)
+        )
         if after is not None:
             query = query.where(_C.index > after)
         query = query.order_by(_C.index)
@@ -49,8 +50,7 @@ class Elements:
         """Element rows of many (job, index)."""
         found: list[JobElement] = []
         for part in chunks(sorted(set(keys)), 200):
-            query = select(*ELEMENT_ROWS.columns).where(
-                tuple_(_C.job_id, _C.index).in_(list(part)))
+            query = select(*ELEMENT_ROWS.columns).where(tuple_(_C.job_id, _C.index).in_(list(part)))
             found.extend(ELEMENT_ROWS.load(row) for row in self._c.execute(query))
         return found
 
@@ -59,9 +59,7 @@ class Elements:
         if elements:
             self._c.execute(insert(ELEMENTS), [ELEMENT_ROWS.dump(one) for one in elements])
 
-    def change(
-        self, job_id: str, index: int, values: Mapping[str, Any], *where: Where
-    ) -> bool:
+    def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""
         statement = update(ELEMENTS).where(_C.job_id == job_id, _C.index == index)
         for one in where:
@@ -74,5 +72,6 @@ class Elements:
         query = (
             select(_C.job_id, func.count())
             .where(_C.status == JobStatus.QUEUED, _C.not_before > now)
-            .group_by(_C.job_id))
+            .group_by(_C.job_id)
+        )
         return {job_id: count for job_id, count in self._c.execute(query)}

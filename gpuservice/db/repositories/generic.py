@@ -44,13 +44,23 @@ class TableRepository(Generic[T]):
         wanted = sorted(set(idents))
         found: list[T] = []
         for part in chunks(wanted):
-            found.extend(self.find(Where("id", "in", part), lock=lock, skip_locked=skip_locked,
-                                   order=(("id", "asc"),)))
+            found.extend(
+                self.find(
+                    Where("id", "in", part),
+                    lock=lock,
+                    skip_locked=skip_locked,
+                    order=(("id", "asc"),),
+                )
+            )
         return found
 
     def find(
-        self, *where: Where, limit: int | None = None, lock: bool = False,
-        skip_locked: bool = False, order: Sequence[tuple[str, str]] = (),
+        self,
+        *where: Where,
+        limit: int | None = None,
+        lock: bool = False,
+        skip_locked: bool = False,
+        order: Sequence[tuple[str, str]] = (),
     ) -> list[T]:
         """All rows that meet every condition."""
         query = self._select().where(conditions(self.table, where))
@@ -110,24 +120,20 @@ class TableRepository(Generic[T]):
             values["generation"] = Delta(1)
         return self.change_many([ident], values, *where) == 1
 
-    def change_many(
-        self, idents: Sequence[str], values: Mapping[str, Any], *where: Where
-    ) -> int:
+    def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many matched."""
         matched = 0
         for part in chunks(sorted(set(idents))):
             statement = update(self.table).where(
-                self.table.c.id == part[0] if len(part) == 1 else self.table.c.id.in_(part))
+                self.table.c.id == part[0] if len(part) == 1 else self.table.c.id.in_(part)
+            )
             for one in where:
                 statement = statement.where(condition(self.table, one))
-            result = self._c.execute(statement.values(assigned(
-                self.table, self._stamped(values))))
+            result = self._c.execute(statement.values(assigned(self.table, self._stamped(values))))
             matched += result.rowcount
         return matched
 
-    def change_each(
-        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where
-    ) -> int:
+    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
         """Other values for each row; all mappings have the same keys."""
         if not changes:
             return 0
@@ -142,9 +148,13 @@ class TableRepository(Generic[T]):
             statement = statement.where(condition(self.table, one))
         statement = statement.values(values)
         rows = [
-            {"row_id": ident, **{
-                f"v_{name}": value.amount if isinstance(value, Delta) else value
-                for name, value in self._stamped(given).items()}}
+            {
+                "row_id": ident,
+                **{
+                    f"v_{name}": value.amount if isinstance(value, Delta) else value
+                    for name, value in self._stamped(given).items()
+                },
+            }
             for ident, given in sorted(changes, key=lambda change: change[0])
         ]
         if not where:
@@ -188,12 +198,14 @@ class TableRepository(Generic[T]):
 
     def _after(self, page: Page, keys: Sequence[tuple[str, str]]) -> Any:
         marker = self._c.execute(
-            select(*(self.table.c[key] for key, _ in keys))
-            .where(self.table.c.id == page.marker, conditions(self.table, page.where))
+            select(*(self.table.c[key] for key, _ in keys)).where(
+                self.table.c.id == page.marker, conditions(self.table, page.where)
+            )
         ).one_or_none()
         if marker is None:
-            raise Invalid(f"The marker {page.marker!r} is not in this list (any more).",
-                          pointer="marker")
+            raise Invalid(
+                f"The marker {page.marker!r} is not in this list (any more).", pointer="marker"
+            )
         after: Any = False
         for (key, way), value in reversed(list(zip(keys, marker, strict=True))):
             column = self.table.c[key]

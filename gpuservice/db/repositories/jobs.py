@@ -24,9 +24,7 @@ class Jobs(TableRepository[Job]):
         super().add_many(items)
         self._write_labels([(job.id, job.labels) for job in items])
 
-    def change_many(
-        self, idents: Sequence[str], values: Mapping[str, Any], *where: Where
-    ) -> int:
+    def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """Labels are kept in step: they change by one job at a time, on a locked row."""
         matched = super().change_many(idents, values, *where)
         if matched and "labels" in values:
@@ -56,15 +54,20 @@ class Jobs(TableRepository[Job]):
     ) -> Select[Any]:
         query = query.where(conditions(self.table, where))
         for label, value in labels.items():
-            query = query.where(exists().where(
-                JOB_LABELS.c.job_id == self.table.c.id, JOB_LABELS.c.label == label,
-                JOB_LABELS.c.value == value))
+            query = query.where(
+                exists().where(
+                    JOB_LABELS.c.job_id == self.table.c.id,
+                    JOB_LABELS.c.label == label,
+                    JOB_LABELS.c.value == value,
+                )
+            )
         return query
 
     def _write_labels(self, labelled: Iterable[tuple[str, Mapping[str, str]]]) -> None:
         rows = [
             {"job_id": job_id, "label": label, "value": value}
-            for job_id, labels in labelled for label, value in labels.items()
+            for job_id, labels in labelled
+            for label, value in labels.items()
         ]
         if rows:
             self._c.execute(insert(JOB_LABELS), rows)

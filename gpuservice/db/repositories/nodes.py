@@ -29,9 +29,7 @@ class Nodes(TableRepository[Node]):
 
     _stamp: Callable[[], datetime]
 
-    def take(
-        self, loads: Sequence[NodeLoad], project_id: str, *, isolation_node: bool
-    ) -> bool:
+    def take(self, loads: Sequence[NodeLoad], project_id: str, *, isolation_node: bool) -> bool:
         """Take capacity of ready nodes; False leaves the caller to roll back."""
         sums = summed(loads)
         self._lock(sums)
@@ -39,21 +37,26 @@ class Nodes(TableRepository[Node]):
         for (cpus, memory, tasks), ids in grouped(sums.items()):
             for part in chunks(ids):
                 statement = update(self.table).where(
-                    node.id.in_(part), node.status == NodeStatus.READY,
+                    node.id.in_(part),
+                    node.status == NodeStatus.READY,
                     node.used_vcpus + cpus <= node.vcpus,
-                    node.used_memory_mib + memory <= node.memory_mib)
-                free = or_(node.occupant_project_id.is_(None),
-                           node.occupant_project_id == project_id)
+                    node.used_memory_mib + memory <= node.memory_mib,
+                )
+                free = or_(
+                    node.occupant_project_id.is_(None), node.occupant_project_id == project_id
+                )
                 if isolation_node:
                     statement = statement.where(free)
-                taken = self._c.execute(statement.values(
-                    used_vcpus=node.used_vcpus + cpus,
-                    used_memory_mib=node.used_memory_mib + memory,
-                    live_tasks=node.live_tasks + tasks,
-                    occupant_project_id=project_id,
-                    idle_since=None,
-                    revision=node.revision + 1,
-                )).rowcount
+                taken = self._c.execute(
+                    statement.values(
+                        used_vcpus=node.used_vcpus + cpus,
+                        used_memory_mib=node.used_memory_mib + memory,
+                        live_tasks=node.live_tasks + tasks,
+                        occupant_project_id=project_id,
+                        idle_since=None,
+                        revision=node.revision + 1,
+                    )
+                ).rowcount
                 if taken != len(part):
                     return False
         return True
@@ -67,21 +70,30 @@ class Nodes(TableRepository[Node]):
         for (cpus, memory, tasks), ids in grouped(sums.items()):
             empty = node.live_tasks <= tasks
             for part in chunks(ids):
-                self._c.execute(update(self.table).where(node.id.in_(part)).ordered_values(
-                    (node.occupant_project_id,
-                     case((empty, None), else_=node.occupant_project_id)),
-                    (node.idle_since, case((empty, now), else_=node.idle_since)),
-                    (node.used_vcpus, node.used_vcpus - cpus),
-                    (node.used_memory_mib, node.used_memory_mib - memory),
-                    (node.live_tasks, node.live_tasks - tasks),
-                    (node.revision, node.revision + 1),
-                ))
+                self._c.execute(
+                    update(self.table)
+                    .where(node.id.in_(part))
+                    .ordered_values(
+                        (
+                            node.occupant_project_id,
+                            case((empty, None), else_=node.occupant_project_id),
+                        ),
+                        (node.idle_since, case((empty, now), else_=node.idle_since)),
+                        (node.used_vcpus, node.used_vcpus - cpus),
+                        (node.used_memory_mib, node.used_memory_mib - memory),
+                        (node.live_tasks, node.live_tasks - tasks),
+                        (node.revision, node.revision + 1),
+                    )
+                )
 
     def bump_revision(self, node_ids: Sequence[str]) -> None:
         """Make the next sync of these nodes send their task list again."""
         for part in chunks(sorted(set(node_ids))):
-            self._c.execute(update(self.table).where(self.table.c.id.in_(part))
-                            .values(revision=self.table.c.revision + 1))
+            self._c.execute(
+                update(self.table)
+                .where(self.table.c.id.in_(part))
+                .values(revision=self.table.c.revision + 1)
+            )
 
     def by_secret(self, secret_hash: str) -> Node | None:
         """The node of an agent's bearer secret: one indexed read."""
@@ -92,22 +104,32 @@ class Nodes(TableRepository[Node]):
         """Write the lease's renewal."""
         node = self.table.c
         now = self._stamp()
-        return self._c.execute(
-            update(self.table).where(node.id == node_id, node.epoch == epoch)
-            .values(last_renewal_at=now, last_seen_at=now, instance=instance)
-        ).rowcount == 1
+        return (
+            self._c.execute(
+                update(self.table)
+                .where(node.id == node_id, node.epoch == epoch)
+                .values(last_renewal_at=now, last_seen_at=now, instance=instance)
+            ).rowcount
+            == 1
+        )
 
     def fence(self, node_id: str, epoch: int, cutoff: datetime) -> bool:
         """Raise the epoch of a node that was not heard of since ``cutoff``."""
         node = self.table.c
-        return self._c.execute(
-            update(self.table)
-            .where(node.id == node_id, node.epoch == epoch, node.last_renewal_at < cutoff)
-            .values(epoch=node.epoch + 1, revision=node.revision + 1, instance=None)
-        ).rowcount == 1
+        return (
+            self._c.execute(
+                update(self.table)
+                .where(node.id == node_id, node.epoch == epoch, node.last_renewal_at < cutoff)
+                .values(epoch=node.epoch + 1, revision=node.revision + 1, instance=None)
+            ).rowcount
+            == 1
+        )
 
     def _lock(self, ids: Iterable[str]) -> None:
         for part in chunks(sorted(set(ids))):
             self._c.execute(
-                select(self.table.c.id).where(self.table.c.id.in_(part))
-                .order_by(self.table.c.id).with_for_update())
+                select(self.table.c.id)
+                .where(self.table.c.id.in_(part))
+                .order_by(self.table.c.id)
+                .with_for_update()
+            )

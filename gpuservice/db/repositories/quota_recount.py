@@ -25,16 +25,22 @@ def counted_use(connection: Connection) -> dict[tuple[str, str], int]:
 
 
 def _pools(connection: Connection, use: Use) -> None:
-    query = (select(POOLS.c.project_id, func.count())
-             .where(POOLS.c.status != PoolStatus.DELETED).group_by(POOLS.c.project_id))
+    query = (
+        select(POOLS.c.project_id, func.count())
+        .where(POOLS.c.status != PoolStatus.DELETED)
+        .group_by(POOLS.c.project_id)
+    )
     for project, count in connection.execute(query):
         use[project, "pools"] += count
 
 
 def _nodes(connection: Connection, use: Use) -> None:
     node = NODES.c
-    query = (select(node.project_id, node.gpu_type, func.count(), func.sum(node.gpu_count))
-             .where(node.status != NodeStatus.DELETED).group_by(node.project_id, node.gpu_type))
+    query = (
+        select(node.project_id, node.gpu_type, func.count(), func.sum(node.gpu_count))
+        .where(node.status != NodeStatus.DELETED)
+        .group_by(node.project_id, node.gpu_type)
+    )
     for project, gpu_type, count, gpus in connection.execute(query):
         use[project, "nodes"] += count
         use[project, "gpus"] += 1000 * int(gpus)
@@ -42,21 +48,29 @@ def _nodes(connection: Connection, use: Use) -> None:
 
 
 def _jobs(connection: Connection, use: Use) -> None:
-    waiting = (select(JOBS.c.project_id, func.sum(JOBS.c.waiting_elements))
-               .where(JOBS.c.open == 1).group_by(JOBS.c.project_id))
+    waiting = (
+        select(JOBS.c.project_id, func.sum(JOBS.c.waiting_elements))
+        .where(JOBS.c.open == 1)
+        .group_by(JOBS.c.project_id)
+    )
     for project, count in connection.execute(waiting):
         use[project, "jobs:queued"] += int(count)
-    running = (select(ATTEMPTS.c.project_id, func.count())
-               .where(ATTEMPTS.c.live == 1).group_by(ATTEMPTS.c.project_id))
+    running = (
+        select(ATTEMPTS.c.project_id, func.count())
+        .where(ATTEMPTS.c.live == 1)
+        .group_by(ATTEMPTS.c.project_id)
+    )
     for project, count in connection.execute(running):
         use[project, "jobs:running"] += count
 
 
 def _tasks(connection: Connection, use: Use) -> None:
     task = TASKS.c
-    query = (select(task.project_id, task.counted_gpus, func.count())
-             .where(task.status != TaskStatus.GONE)
-             .group_by(task.project_id, task.counted_gpus))
+    query = (
+        select(task.project_id, task.counted_gpus, func.count())
+        .where(task.status != TaskStatus.GONE)
+        .group_by(task.project_id, task.counted_gpus)
+    )
     for project, counted, count in connection.execute(query):
         amounts = json.loads(counted) if isinstance(counted, str) else counted
         for name, amount in amounts.items():

@@ -30,21 +30,29 @@ class Quotas:
 
     def limits(self, project_id: str) -> dict[str, int]:
         """The project's own limits."""
-        rows = self._c.execute(select(_LIMIT.name, _LIMIT.value)
-                               .where(_LIMIT.project_id == project_id))
+        rows = self._c.execute(
+            select(_LIMIT.name, _LIMIT.value).where(_LIMIT.project_id == project_id)
+        )
         return {name: value for name, value in rows}
 
     def set_limits(self, project_id: str, limits: Mapping[str, int | None]) -> None:
         """Write limits; None goes back to the default."""
         for name, value in sorted(limits.items()):
             if value is None:
-                self._c.execute(delete(QUOTA_LIMITS).where(
-                    _LIMIT.project_id == project_id, _LIMIT.name == name))
+                self._c.execute(
+                    delete(QUOTA_LIMITS).where(_LIMIT.project_id == project_id, _LIMIT.name == name)
+                )
                 continue
-            self._c.execute(insert_ignoring(self._c, QUOTA_LIMITS).values(
-                project_id=project_id, name=name, value=value))
-            self._c.execute(update(QUOTA_LIMITS).where(
-                _LIMIT.project_id == project_id, _LIMIT.name == name).values(value=value))
+            self._c.execute(
+                insert_ignoring(self._c, QUOTA_LIMITS).values(
+                    project_id=project_id, name=name, value=value
+                )
+            )
+            self._c.execute(
+                update(QUOTA_LIMITS)
+                .where(_LIMIT.project_id == project_id, _LIMIT.name == name)
+                .values(value=value)
+            )
 
     def drop_limits(self, project_id: str) -> None:
         """Back to the defaults for everything."""
@@ -52,8 +60,7 @@ class Quotas:
 
     def usage(self, project_id: str) -> dict[str, int]:
         """What is in use."""
-        rows = self._c.execute(select(_USE.name, _USE.in_use)
-                               .where(_USE.project_id == project_id))
+        rows = self._c.execute(select(_USE.name, _USE.in_use).where(_USE.project_id == project_id))
         return {name: value for name, value in rows}
 
     def projects(self) -> list[str]:
@@ -66,8 +73,12 @@ class Quotas:
         limits = {**self._defaults, **self.limits(project_id)}
         usage = self.usage(project_id)
         return [
-            QuotaState(project_id=project_id, name=name,
-                       limit=limits.get(name, UNLIMITED), in_use=usage.get(name, 0))
+            QuotaState(
+                project_id=project_id,
+                name=name,
+                limit=limits.get(name, UNLIMITED),
+                in_use=usage.get(name, 0),
+            )
             for name in sorted({*limits, *usage})
         ]
 
@@ -84,14 +95,16 @@ class Quotas:
                 self._c.execute(
                     update(QUOTA_USAGE)
                     .where(_USE.project_id == project_id, _USE.name == name)
-                    .values(in_use=_USE.in_use - amount))
+                    .values(in_use=_USE.in_use - amount)
+                )
 
     def recount(self) -> list[tuple[str, str, int, int]]:
         """Where the ledger and the counted rows differ: (project, name, ledger, counted)."""
         ledger = {
             (project, name): used
             for project, name, used in self._c.execute(
-                select(_USE.project_id, _USE.name, _USE.in_use))
+                select(_USE.project_id, _USE.name, _USE.in_use)
+            )
         }
         counted = counted_use(self._c)
         return [
@@ -105,36 +118,53 @@ class Quotas:
         wrong = self.recount()
         for project_id, name, _, counted in wrong:
             self._ensure(project_id, name)
-            self._c.execute(update(QUOTA_USAGE).where(
-                _USE.project_id == project_id, _USE.name == name).values(in_use=counted))
+            self._c.execute(
+                update(QUOTA_USAGE)
+                .where(_USE.project_id == project_id, _USE.name == name)
+                .values(in_use=counted)
+            )
         return len(wrong)
 
     def _take_one(self, project_id: str, name: str, amount: int) -> bool:
         limit = self._limit_expression(project_id, name)
         statement = (
             update(QUOTA_USAGE)
-            .where(_USE.project_id == project_id, _USE.name == name,
-                   or_(limit == UNLIMITED, _USE.in_use + amount <= limit))
-            .values(in_use=_USE.in_use + amount))
+            .where(
+                _USE.project_id == project_id,
+                _USE.name == name,
+                or_(limit == UNLIMITED, _USE.in_use + amount <= limit),
+            )
+            .values(in_use=_USE.in_use + amount)
+        )
         if self._c.execute(statement).rowcount:
             return True
         self._ensure(project_id, name)
         return bool(self._c.execute(statement).rowcount)
 
     def _ensure(self, project_id: str, name: str) -> None:
-        self._c.execute(insert_ignoring(self._c, QUOTA_USAGE).values(
-            project_id=project_id, name=name, in_use=0))
+        self._c.execute(
+            insert_ignoring(self._c, QUOTA_USAGE).values(project_id=project_id, name=name, in_use=0)
+        )
 
     def _limit_expression(self, project_id: str, name: str) -> ColumnElement[int]:
-        own = select(_LIMIT.value).where(
-            _LIMIT.project_id == project_id, _LIMIT.name == name).scalar_subquery()
+        own = (
+            select(_LIMIT.value)
+            .where(_LIMIT.project_id == project_id, _LIMIT.name == name)
+            .scalar_subquery()
+        )
         return func.coalesce(own, self._defaults.get(name, UNLIMITED))
 
     def _refuse(self, project_id: str, name: str, amount: int) -> None:
         limit = self.limits(project_id).get(name, self._defaults.get(name, UNLIMITED))
         used = self.usage(project_id).get(name, 0)
-        facts = {"limit": name, "value": shown(name, limit), "used": shown(name, used),
-                 "asked": shown(name, amount)}
+        facts = {
+            "limit": name,
+            "value": shown(name, limit),
+            "used": shown(name, used),
+            "asked": shown(name, amount),
+        }
         raise QuotaExceeded(
             f"The limit {name!r} is {facts['value']}; {facts['used']} are in use and "
-            f"{facts['asked']} more were asked for.", meta=facts)
+            f"{facts['asked']} more were asked for.",
+            meta=facts,
+        )

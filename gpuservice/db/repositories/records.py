@@ -51,8 +51,9 @@ class Explanations:
 
     def get(self, job_id: str) -> Explanation | None:
         """The explanation, or None."""
-        row = self._c.execute(select(*EXPLANATION_ROWS.columns).where(
-            EXPLANATIONS.c.job_id == job_id)).one_or_none()
+        row = self._c.execute(
+            select(*EXPLANATION_ROWS.columns).where(EXPLANATIONS.c.job_id == job_id)
+        ).one_or_none()
         return None if row is None else EXPLANATION_ROWS.load(row)
 
     def digests(self, job_ids: Sequence[str]) -> dict[str, str]:
@@ -60,8 +61,10 @@ class Explanations:
         found: dict[str, str] = {}
         for part in chunks(sorted(set(job_ids))):
             rows = self._c.execute(
-                select(EXPLANATIONS.c.job_id, EXPLANATIONS.c.digest)
-                .where(EXPLANATIONS.c.job_id.in_(part)))
+                select(EXPLANATIONS.c.job_id, EXPLANATIONS.c.digest).where(
+                    EXPLANATIONS.c.job_id.in_(part)
+                )
+            )
             found.update({job_id: digest for job_id, digest in rows})
         return found
 
@@ -88,14 +91,19 @@ class PortLeases:
         """The first free port; a race for it ends in a duplicate key and a re-run."""
         used = self._used.get(address)
         if used is None:
-            used = {port for (port,) in self._c.execute(
-                select(PORT_LEASES.c.port).where(PORT_LEASES.c.address == address))}
+            used = {
+                port
+                for (port,) in self._c.execute(
+                    select(PORT_LEASES.c.port).where(PORT_LEASES.c.address == address)
+                )
+            }
             self._used[address] = used
         free = next((port for port in ports if port not in used), None)
         if free is not None:
             used.add(free)
-            self._c.execute(insert(PORT_LEASES).values(
-                address=address, port=free, attempt_id=attempt_id))
+            self._c.execute(
+                insert(PORT_LEASES).values(address=address, port=free, attempt_id=attempt_id)
+            )
         return free
 
     def release(self, attempt_ids: Sequence[str]) -> None:
@@ -110,12 +118,10 @@ class IdempotencyKeys:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
-    def get(self, project_id: str, user_id: str, path: str, key: str
-            ) -> IdempotencyRecord | None:
+    def get(self, project_id: str, user_id: str, path: str, key: str) -> IdempotencyRecord | None:
         """The record of a key, or None."""
         row = self._c.execute(
-            select(IDEMPOTENCY).where(
-                IDEMPOTENCY.c.scope == _scope(project_id, user_id, path, key))
+            select(IDEMPOTENCY).where(IDEMPOTENCY.c.scope == _scope(project_id, user_id, path, key))
         ).one_or_none()
         if row is None:
             return None
@@ -125,23 +131,40 @@ class IdempotencyKeys:
 
     def save(self, record: IdempotencyRecord) -> bool:
         """Insert; False if the key exists."""
-        return self._c.execute(insert_ignoring(self._c, IDEMPOTENCY).values(
-            scope=_scope(record.project_id, record.user_id, record.path, record.key),
-            project_id=record.project_id, user_id=record.user_id, path=record.path,
-            key=record.key, digest=record.digest, status=record.status, body=record.body,
-            headers=record.headers, created_at=record.created_at)).rowcount == 1
+        return (
+            self._c.execute(
+                insert_ignoring(self._c, IDEMPOTENCY).values(
+                    scope=_scope(record.project_id, record.user_id, record.path, record.key),
+                    project_id=record.project_id,
+                    user_id=record.user_id,
+                    path=record.path,
+                    key=record.key,
+                    digest=record.digest,
+                    status=record.status,
+                    body=record.body,
+                    headers=record.headers,
+                    created_at=record.created_at,
+                )
+            ).rowcount
+            == 1
+        )
 
     def finish(self, record: IdempotencyRecord) -> None:
         """Write the answer."""
-        self._c.execute(update(IDEMPOTENCY).where(
-            IDEMPOTENCY.c.scope
-            == _scope(record.project_id, record.user_id, record.path, record.key)
-        ).values(status=record.status, body=record.body, headers=record.headers))
+        self._c.execute(
+            update(IDEMPOTENCY)
+            .where(
+                IDEMPOTENCY.c.scope
+                == _scope(record.project_id, record.user_id, record.path, record.key)
+            )
+            .values(status=record.status, body=record.body, headers=record.headers)
+        )
 
     def purge(self, before: datetime) -> int:
         """Forget old keys."""
         return self._c.execute(
-            delete(IDEMPOTENCY).where(IDEMPOTENCY.c.created_at < before)).rowcount
+            delete(IDEMPOTENCY).where(IDEMPOTENCY.c.created_at < before)
+        ).rowcount
 
 
 def _scope(*parts: str) -> str:
@@ -157,18 +180,24 @@ class Epochs:
     def raise_epoch(self, shard: str, leader: str) -> int:
         """A new leader."""
         row = SCHEDULER_SHARDS.c
-        self._c.execute(insert_ignoring(self._c, SCHEDULER_SHARDS).values(
-            shard=shard, epoch=0, leader=""))
-        self._c.execute(update(SCHEDULER_SHARDS).where(row.shard == shard).values(
-            epoch=row.epoch + 1, leader=leader))
+        self._c.execute(
+            insert_ignoring(self._c, SCHEDULER_SHARDS).values(shard=shard, epoch=0, leader="")
+        )
+        self._c.execute(
+            update(SCHEDULER_SHARDS)
+            .where(row.shard == shard)
+            .values(epoch=row.epoch + 1, leader=leader)
+        )
         return int(self._c.execute(select(row.epoch).where(row.shard == shard)).scalar_one())
 
     def check(self, shard: str, epoch: int) -> None:
         """Lock the shard's row if the epoch is still ours; raises ``StaleEpoch``."""
         row = SCHEDULER_SHARDS.c
         matched = self._c.execute(
-            update(SCHEDULER_SHARDS).where(row.shard == shard, row.epoch == epoch)
-            .values(leader=row.leader, epoch=row.epoch)).rowcount
+            update(SCHEDULER_SHARDS)
+            .where(row.shard == shard, row.epoch == epoch)
+            .values(leader=row.leader, epoch=row.epoch)
+        ).rowcount
         if not matched:
             raise StaleEpoch(f"Epoch {epoch} of shard {shard!r} is over.")
 
@@ -188,21 +217,34 @@ class WorkLeases:
         taken = self._c.execute(
             update(WORK_LEASES)
             .where(row.kind == kind, row.ident == ident, or_(row.expires_at < now, row.token == ""))
-            .values(owner=owner, token=token, expires_at=until)).rowcount
+            .values(owner=owner, token=token, expires_at=until)
+        ).rowcount
         if taken:
             return True
-        return self._c.execute(insert_ignoring(self._c, WORK_LEASES).values(
-            kind=kind, ident=ident, owner=owner, token=token, expires_at=until)).rowcount == 1
+        return (
+            self._c.execute(
+                insert_ignoring(self._c, WORK_LEASES).values(
+                    kind=kind, ident=ident, owner=owner, token=token, expires_at=until
+                )
+            ).rowcount
+            == 1
+        )
 
     def holds(self, kind: str, ident: str, token: str) -> bool:
         """Whether the lease is still ours; locks its row."""
         row = WORK_LEASES.c
-        return self._c.execute(
-            select(row.token).where(row.kind == kind, row.ident == ident, row.token == token)
-            .with_for_update()).first() is not None
+        return (
+            self._c.execute(
+                select(row.token)
+                .where(row.kind == kind, row.ident == ident, row.token == token)
+                .with_for_update()
+            ).first()
+            is not None
+        )
 
     def drop(self, kind: str, ident: str, token: str) -> None:
         """Give the lease back."""
         row = WORK_LEASES.c
-        self._c.execute(delete(WORK_LEASES).where(
-            row.kind == kind, row.ident == ident, row.token == token))
+        self._c.execute(
+            delete(WORK_LEASES).where(row.kind == kind, row.ident == ident, row.token == token)
+        )

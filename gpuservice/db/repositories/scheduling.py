@@ -14,9 +14,25 @@ from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
 from gpuservice.domain.states import TaskStatus
 
 _WAITING = (
-    "id", "project_id", "user_id", "queue_id", "kind", "status", "priority", "preemptible",
-    "max_runtime_s", "deadline_at", "on_hold", "array_size", "array_max_running",
-    "waiting_elements", "live_elements", "not_before", "queued_at", "created_at", "version",
+    "id",
+    "project_id",
+    "user_id",
+    "queue_id",
+    "kind",
+    "status",
+    "priority",
+    "preemptible",
+    "max_runtime_s",
+    "deadline_at",
+    "on_hold",
+    "array_size",
+    "array_max_running",
+    "waiting_elements",
+    "live_elements",
+    "not_before",
+    "queued_at",
+    "created_at",
+    "version",
 )
 
 
@@ -32,7 +48,8 @@ class SchedulingReads:
         query = (
             select(*(job[name] for name in _WAITING))
             .where(job.open == 1, job.waiting_elements > 0)
-            .order_by(job.created_at, job.id))
+            .order_by(job.created_at, job.id)
+        )
         return [WaitingJob(*row) for row in self._c.execute(query)]
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -47,17 +64,30 @@ class SchedulingReads:
         """Every task that holds something, with its shares and the end it was promised."""
         shares: dict[str, list[tuple[str, int]]] = {}
         held = select(ALLOCATIONS.c.task_id, ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
-            ALLOCATIONS.c.held == 1)
+            ALLOCATIONS.c.held == 1
+        )
         for task_id, device_id, milli in self._c.execute(held):
             shares.setdefault(task_id, []).append((device_id, milli))
         task, attempt = TASKS.c, ATTEMPTS.c
         query = (
-            select(task.id, task.attempt_id, task.job_id, task.project_id, attempt.queue_id,
-                   task.node_id, task.rank, task.vcpus, task.memory_mib, task.counted_gpus,
-                   attempt.promised_end_at, attempt.created_at)
+            select(
+                task.id,
+                task.attempt_id,
+                task.job_id,
+                task.project_id,
+                attempt.queue_id,
+                task.node_id,
+                task.rank,
+                task.vcpus,
+                task.memory_mib,
+                task.counted_gpus,
+                attempt.promised_end_at,
+                attempt.created_at,
+            )
             .select_from(ATTEMPTS.join(TASKS, task.attempt_id == attempt.id))
             .where(attempt.live == 1, task.status != TaskStatus.GONE)
-            .order_by(task.attempt_id, task.rank))
+            .order_by(task.attempt_id, task.rank)
+        )
         return [
             LiveTask(*row, tuple(sorted(shares.get(row[0], ()))))  # type: ignore[call-arg]
             for row in self._c.execute(query)
@@ -66,11 +96,15 @@ class SchedulingReads:
     def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
         """(project, name) -> (own limit or None, in use), for every project known."""
         use: dict[tuple[str, str], int] = {
-            (project, name): value for project, name, value in self._c.execute(
-                select(QUOTA_USAGE.c.project_id, QUOTA_USAGE.c.name, QUOTA_USAGE.c.in_use))
+            (project, name): value
+            for project, name, value in self._c.execute(
+                select(QUOTA_USAGE.c.project_id, QUOTA_USAGE.c.name, QUOTA_USAGE.c.in_use)
+            )
         }
         limits: dict[tuple[str, str], int] = {
-            (project, name): value for project, name, value in self._c.execute(
-                select(QUOTA_LIMITS.c.project_id, QUOTA_LIMITS.c.name, QUOTA_LIMITS.c.value))
+            (project, name): value
+            for project, name, value in self._c.execute(
+                select(QUOTA_LIMITS.c.project_id, QUOTA_LIMITS.c.name, QUOTA_LIMITS.c.value)
+            )
         }
         return {key: (limits.get(key), use.get(key, 0)) for key in {*use, *limits}}

@@ -56,15 +56,21 @@ class Tasks(TableRepository[Task]):
 
     def of_node(self, node_id: str) -> list[Task]:
         """All tasks of a node that are not gone."""
-        return self.find(Where("node_id", "eq", node_id), Where("status", "ne", TaskStatus.GONE),
-                         order=(("id", "asc"),))
+        return self.find(
+            Where("node_id", "eq", node_id),
+            Where("status", "ne", TaskStatus.GONE),
+            order=(("id", "asc"),),
+        )
 
     def of_attempts(self, attempt_ids: Sequence[str]) -> list[Task]:
         """Every task of these attempts."""
         found: list[Task] = []
         for part in chunks(sorted(set(attempt_ids))):
-            found.extend(self.find(Where("attempt_id", "in", part),
-                                   order=(("attempt_id", "asc"), ("rank", "asc"))))
+            found.extend(
+                self.find(
+                    Where("attempt_id", "in", part), order=(("attempt_id", "asc"), ("rank", "asc"))
+                )
+            )
         return found
 
     def gone(self, ends: Sequence[TaskEnd], now: datetime) -> int:
@@ -77,26 +83,29 @@ class Tasks(TableRepository[Task]):
         self._free(tasks, self._held_by(ids))
         attempts = sorted({task.attempt_id for task in tasks})
         for part in chunks(attempts):
-            self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part))
-                            .values(attention=True))
+            self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part)).values(attention=True))
         marked = self.change_many(
-            ids, {"status": TaskStatus.GONE, "gone_at": now},
-            Where("status", "ne", TaskStatus.GONE))
+            ids, {"status": TaskStatus.GONE, "gone_at": now}, Where("status", "ne", TaskStatus.GONE)
+        )
         if marked != len(ids):
             raise Overtaken
         self.change_each([(ident, _told(by_id[ident])) for ident in ids])
         for part in chunks(ids):
-            self._c.execute(update(ALLOCATIONS).where(
-                ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1
-            ).values(released_at=now, held=None))
+            self._c.execute(
+                update(ALLOCATIONS)
+                .where(ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1)
+                .values(released_at=now, held=None)
+            )
         return len(ids)
 
     def _held_by(self, task_ids: Sequence[str]) -> list[Share]:
         shares: list[Share] = []
         for part in chunks(task_ids):
             rows = self._c.execute(
-                select(ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli)
-                .where(ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1))
+                select(ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
+                    ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1
+                )
+            )
             shares.extend(Share(device_id, milli) for device_id, milli in rows)
         return shares
 
@@ -111,10 +120,9 @@ class Tasks(TableRepository[Task]):
         if shares:
             self._devices.give_back(shares)
         self._nodes.give_back(
-            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks])
+            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks]
+        )
 
 
 def _told(end: TaskEnd) -> Mapping[str, Any]:
     return {name: getattr(end, name) for name in _END_FIELDS}
-
-

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node's secret and who this node is, kept in the state directory.
+
+The secret is made here, before the first word to the service, so that a lost answer to the
+registration can be asked for again with the very same pair.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from dataclasses import dataclass, field
+
+from gpuservice.agent import task_files
+
+
+class StateDirectoryBusy(RuntimeError):
+    """Another agent works on this state directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What must be the same over restarts; ``epoch`` null before the first registration."""
+
+    secret: str = field(repr=False)
+    epoch: int | None = None
+
+
+class IdentityFile:
+    """Reads and writes the identity, for one node id; one agent at a time."""
+
+    def __init__(self, state_dir: str, node_id: str) -> None:
+        self._path = f"{state_dir}/identity.json"
+        self._node_id = node_id
+        self._lock = os.open(f"{state_dir}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def hold(self) -> None:
+        """Keep other agents off this state directory until ``release`` or the process's end.
+
+        :raises StateDirectoryBusy: when one is there already.
+        """
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StateDirectoryBusy("another agent holds this state directory") from error
+
+    def release(self) -> None:
+        """Let another agent in."""
+        os.close(self._lock)
+
+    def load(self) -> Identity:
+        """The stored identity; made and stored first if this node has none."""
+        held = task_files.read_json(self._path)
+        if held is None or held.get("node_id") != self._node_id:
+            fresh = Identity(secret=secrets.token_hex(32))
+            self.save(fresh)
+            return fresh
+        return Identity(secret=held["secret"], epoch=held.get("epoch"))
+
+    def save(self, identity: Identity) -> None:
+        """Store it readable by this user alone, on disk when this returns."""
+        task_files.write_json(self._path, {"node_id": self._node_id, "secret": identity.secret,
+                                           "epoch": identity.epoch}, durable=True)

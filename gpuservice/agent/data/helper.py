@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short-lived process that touches a task's data with the task's own user id.
+
+It fetches inputs, delivers outputs, and hands open files of outputs and checkpoints to the agent,
+which alone holds the node's secret and so does the uploading. Messages are JSON, one a packet;
+an open file travels beside its message. Every directory it starts from was opened before the
+user id was given up, so what counts are the rights below it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from gpuservice.agent import isolation, task_files
+from gpuservice.agent.data import beneath
+
+_CHUNK = 1 << 20
+
+
+class DataFault(Exception):
+    """Data that cannot be had; carries one of the contract's failure classes."""
+
+    def __init__(self, kind: str, evidence: str) -> None:
+        super().__init__(evidence)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class _Work:
+    """What a helper works with: its orders, open directories and the line to the agent."""
+
+    task: Mapping[str, Any]
+    rules: Mapping[str, Any]
+    work: int
+    roots: Mapping[str, int]
+    line: socket.socket
+
+    def say(self, message: Mapping[str, Any], *handles: int) -> None:
+        socket.send_fds(self.line, [json.dumps(message).encode()], list(handles))
+
+
+def run(request: Mapping[str, Any], line: socket.socket) -> None:
+    """Do what the request asks (``fetch``, ``outputs``, ``checkpoint``); tell how it went."""
+    try:
+        directory = str(request["directory"])
+        order = task_files.read_json(f"{directory}/{task_files.ORDER}")
+        rules = order["data"]
+        if request["kind"] != "checkpoint":
+            from gpuservice.agent.data import addresses  # noqa: F401 - while it can be read
+        roots = {root: os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                 for root in rules["file_roots"] if os.path.isdir(root)}
+        work = os.open(f"{directory}/box/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = _Work(order["task"], rules, work, roots, line)
+        uid = order["launch"]["uid"]
+        if uid is not None:
+            isolation.become(uid)
+            isolation.gain_no_rights()
+        os.umask(0o022)
+        {"fetch": _fetch_all, "outputs": _outputs, "checkpoint": _checkpoint}[request["kind"]](held)
+        held.say({"done": True})
+    except DataFault as fault:
+        _fail(line, fault.kind, str(fault))
+    except Exception as error:
+        _fail(line, "platform", f"{type(error).__name__}: {error}")
+
+
+def _fail(line: socket.socket, kind: str, evidence: str) -> None:
+    line.send(json.dumps({"failure": {"class": kind, "evidence": evidence[:2000]}}).encode())
+
+
+def _fetch_all(held: _Work) -> None:
+    for entry in held.task["spec"].get("inputs") or ():
+        source, path = str(entry["source"]), str(entry.get("path") or "")
+        try:
+            target = beneath.parts(path)
+            if path.endswith("/") or not target:
+                target.append(beneath.parts(unquote(urlsplit(source).path).strip("/"))[-1])
+            if urlsplit(source).scheme == "file":
+                _copy_in(held, source, target)
+            else:
+                _download(held, source, target)
+        except PermissionError as error:
+            raise DataFault("permission", f"input {source}: {_reason(error)}") from error
+        except (OSError, ValueError, IndexError) as error:
+            raise DataFault("data", f"input {source}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _below_root(held: _Work, url: str) -> tuple[int, list[str]]:
+    """The root a file URL lies below, and the parts of the way from it."""
+    split = urlsplit(url)
+    path = os.path.normpath(unquote(split.path))
+    if split.netloc not in ("", "localhost") or not path.startswith("/"):
+        raise DataFault("data", f"{url}: a file URL names an absolute path of this node")
+    for root, handle in held.roots.items():
+        if path == root or path.startswith(root.rstrip("/") + "/"):
+            return handle, beneath.parts(path[len(root.rstrip("/")):].lstrip("/"))
+    raise DataFault("permission", f"{url}: not below a directory opened for file URLs")
+
+
+def _copy_in(held: _Work, source: str, target: list[str]) -> None:
+    root, names = _below_root(held, source)
+    left = int(held.rules["max_bytes"])
+    for found, kind in beneath.walk(root, names):
+        if kind == "file":
+            reading = beneath.open_regular(root, found)
+            writing = beneath.create(held.work, [*target, *found[len(names):]])
+            left = _pour(iter(lambda: os.read(reading, _CHUNK), b""), writing, left)  # noqa: B023
+            os.close(reading)
+        elif found == names:
+            raise DataFault("data", f"{source}: not a regular file")
+
+
+def _download(held: _Work, source: str, target: list[str]) -> None:
+    from gpuservice.agent.data import addresses
+
+    rules = addresses.AddressRules(tuple(held.rules["denied_networks"]),
+                                   bool(held.rules["allow_loopback_http"]))
+    answer = addresses.get(source, rules, float(held.rules["timeout_s"]))
+    writing = beneath.create(held.work, target)
+    _pour(iter(lambda: answer.read(_CHUNK), b""), writing, int(held.rules["max_bytes"]))
+
+
+def _pour(pieces: Iterator[bytes], writing: int, left: int) -> int:
+    """Write all pieces and close; returns what is left of the allowed bytes."""
+    try:
+        for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                raise DataFault("data", "larger than inputs may be")
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(writing, view):]
+    finally:
+        os.close(writing)
+    return left
+
+
+def _outputs(held: _Work) -> None:
+    """Deliver outputs that have a target, hand the files of the others to the agent."""
+    for entry in held.task["spec"].get("outputs") or ():
+        target = entry.get("target")
+        try:
+            names = beneath.parts(str(entry["path"]))
+            for found, kind in beneath.walk(held.work, names):
+                if kind != "file":
+                    held.say({"skipped": "/".join(found), "why": "not a regular file"})
+                elif target:
+                    _deliver(held, str(target), found, names)
+                else:
+                    _hand_over(held, found)
+        except FileNotFoundError:
+            held.say({"skipped": str(entry["path"]), "why": "not there"})
+        except (OSError, ValueError, DataFault) as error:
+            held.say({"skipped": str(entry["path"]), "why": _reason(error)})
+
+
+def _hand_over(held: _Work, names: list[str]) -> None:
+    try:
+        handle = beneath.open_regular(held.work, names)
+    except (OSError, beneath.UnsafePath) as error:
+        held.say({"skipped": "/".join(names), "why": _reason(error)})
+        return
+    held.say({"file": "/".join(names), "size": os.fstat(handle).st_size}, handle)
+    os.close(handle)
+
+
+def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> None:
+    """Copy or PUT one file; below a target that ends in a slash its own way is kept."""
+    for key in ("job_id", "attempt", "index", "rank"):
+        target = target.replace("{" + key + "}", str(held.task.get(key, "")))
+    inner = found[len(names):] or ([names[-1]] if target.endswith("/") else [])
+    reading = beneath.open_regular(held.work, found)
+    size = os.fstat(reading).st_size
+    pieces = iter(lambda: os.read(reading, _CHUNK), b"")
+    try:
+        if urlsplit(target).scheme == "file":
+            root, below = _below_root(held, target)
+            _pour(pieces, beneath.create(root, [*below, *inner]), size)
+            return
+        from gpuservice.agent.data import addresses
+
+        rules = addresses.AddressRules(tuple(held.rules["denied_networks"]),
+                                       bool(held.rules["allow_loopback_http"]))
+        url = target if not inner else f"{target.rstrip('/')}/{'/'.join(inner)}"
+        addresses.put(url, pieces, size, rules, float(held.rules["timeout_s"]))
+    finally:
+        os.close(reading)
+
+
+def _checkpoint(held: _Work) -> None:
+    """Hand over the checkpoint's files; half-written ones (``*.tmp``) are left out."""
+    names = beneath.parts(str(held.task["spec"]["checkpoint"]["path"]))
+    try:
+        for found, kind in beneath.walk(held.work, names):
+            if kind == "file" and not found[-1].endswith(".tmp"):
+                _hand_over(held, found)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schema migrations (alembic): ``upgrade``, ``downgrade``, ``version``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine
+
+
+def _config(engine: Engine) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["engine"] = engine
+    return config
+
+
+def upgrade(engine: Engine, revision: str = "head") -> None:
+    """Bring the schema up to a revision."""
+    command.upgrade(_config(engine), revision)
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Take the schema back (for tests; production restores a backup)."""
+    command.downgrade(_config(engine), revision)
+
+
+def version(engine: Engine) -> str | None:
+    """The revision of the schema, or None for an empty database."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
