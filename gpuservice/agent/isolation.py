@@ -104,9 +104,9 @@ def private_mounts(namespaces: Iterable[str], box: str, cover: str) -> None:
     """
     wanted = set(namespaces)
     box = os.path.realpath(box)
-    held = os.open(box, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     unshare(CLONE_NEWNS | (CLONE_NEWIPC if "ipc" in wanted else 0))
     mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    held = os.open(box, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     if "pid" in wanted:
         mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     for scratch in ("/tmp", "/dev/shm"):

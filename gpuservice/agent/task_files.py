@@ -78,12 +78,12 @@ def write_json(path: str, content: Any, *, durable: bool = False) -> None:
     """Replace a file as a whole; ``durable``: on disk when this returns."""
     scratch = f"{path}.{os.getpid()}.new"
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, json.dumps(content).encode())
+    with open(handle, "wb", buffering=0) as file:
+        view = memoryview(json.dumps(content).encode())
+        while view:
+            view = view[file.write(view):]
         if durable:
             os.fdatasync(handle)
-    finally:
-        os.close(handle)
     os.replace(scratch, path)
 
 

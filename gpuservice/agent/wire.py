@@ -285,6 +285,8 @@ class TaskOrder:
     spec: TaskSpec | None = None
     #: Why the spec could not be read, if so; such a task is reported gone, never run.
     fault: str | None = None
+    #: The object as it came, kept on disk for whoever adopts the task.
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> TaskOrder:
@@ -306,7 +308,7 @@ class TaskOrder:
                 signal=str(body.get("signal") or "TERM"),
                 stop_reason=_optional_str(body.get("stop_reason")),
                 devices=tuple(_share(share) for share in body.get("devices") or ()),
-                spec=spec, fault=fault)
+                spec=spec, fault=fault, raw=body)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"task order: {error!r}") from error
 

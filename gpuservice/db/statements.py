@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table, and_
+from sqlalchemy import ColumnElement, Connection, Insert, Table, and_, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gpuservice.domain.errors import Invalid
@@ -15,11 +15,17 @@ from gpuservice.domain.ports import Delta, Where
 K = TypeVar("K")
 V = TypeVar("V")
 
+
+def _or_null(column: Any, differs: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Null differs from every value; columns that cannot be null keep the plain condition."""
+    return differs | column.is_(None) if column.nullable else differs
+
+
 _OPS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "eq": lambda column, value: column == value,
-    "ne": lambda column, value: (column != value) | column.is_(None),
+    "ne": lambda column, value: _or_null(column, column != value),
     "in": lambda column, value: column.in_(list(value)),
-    "notin": lambda column, value: column.not_in(list(value)) | column.is_(None),
+    "notin": lambda column, value: _or_null(column, column.not_in(list(value))),
     "lt": lambda column, value: column < value,
     "le": lambda column, value: column <= value,
     "gt": lambda column, value: column > value,
@@ -73,3 +79,16 @@ def chunks(items: Sequence[K], size: int = 500) -> Iterator[Sequence[K]]:
     """Slices short enough for one statement on every database."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
+
+
+def lock_rows(connection: Connection, table: Table, ids: Iterable[str]) -> None:
+    """Lock rows by id, in that order, until the transaction ends.
+
+    SQLite has no row locks and needs none: a writing transaction has the whole file.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    for part in chunks(sorted(set(ids))):
+        connection.execute(
+            select(table.c.id).where(table.c.id.in_(part)).order_by(table.c.id).with_for_update()
+        )

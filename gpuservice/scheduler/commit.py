@@ -19,7 +19,7 @@ from gpuservice.domain.inventory import Node, Pool
 from gpuservice.domain.ports import Delta, Hint, Hints, Ids, Store, UnitOfWork, Where
 from gpuservice.domain.states import JobStatus
 from gpuservice.domain.work import Job, JobElement
-from gpuservice.planner.plan import Start
+from gpuservice.planner.plan_types import Start
 from gpuservice.scheduler.gang_rows import Gang, GangBuilder
 
 LOG = logging.getLogger(__name__)

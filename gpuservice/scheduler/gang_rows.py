@@ -14,7 +14,8 @@ from gpuservice.domain.inventory import Node, Pool
 from gpuservice.domain.ports import Ids, NodeLoad, Share
 from gpuservice.domain.states import AttemptStatus, JobStatus, TaskStatus
 from gpuservice.domain.work import Allocation, Attempt, Event, Job, Task
-from gpuservice.planner.plan import Start, TaskPlacement
+from gpuservice.planner.plan_types import Start
+from gpuservice.planner.snapshot import TaskPlacement
 
 CAUSE = Cause(actor="service:scheduler")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine
 
 
@@ -32,3 +33,11 @@ def version(engine: Engine) -> str | None:
     """The revision of the schema, or None for an empty database."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
+
+
+def newest() -> str:
+    """The revision that this code works with."""
+    revision = ScriptDirectory(str(Path(__file__).parent)).get_current_head()
+    if revision is None:
+        raise RuntimeError("there are no migrations")
+    return revision

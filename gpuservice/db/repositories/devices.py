@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import case, or_, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
-from gpuservice.db.statements import chunks, grouped
+from gpuservice.db.statements import chunks, grouped, lock_rows
 from gpuservice.domain.inventory import Device
 from gpuservice.domain.ports import Share
 
@@ -27,7 +27,7 @@ class Devices(TableRepository[Device]):
     def take(self, shares: Sequence[Share], project_id: str) -> bool:
         """Take all shares or (False) leave the caller to roll back."""
         sums = summed(shares)
-        self._lock(sums)
+        lock_rows(self._c, self.table, sums)
         device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):
@@ -52,7 +52,7 @@ class Devices(TableRepository[Device]):
     def give_back(self, shares: Sequence[Share]) -> None:
         """Return shares; the occupant goes with the last of them."""
         sums = summed(shares)
-        self._lock(sums)
+        lock_rows(self._c, self.table, sums)
         device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):
@@ -73,7 +73,7 @@ class Devices(TableRepository[Device]):
 
     def claim_for_node(self, node_id: str, device_ids: Sequence[str]) -> bool:
         """Give whole, free, healthy devices to a node."""
-        self._lock(device_ids)
+        lock_rows(self._c, self.table, device_ids)
         device = self.table.c
         claimed = self._c.execute(
             update(self.table)
@@ -95,12 +95,3 @@ class Devices(TableRepository[Device]):
             .where(device.node_id == node_id)
             .values(node_id=None, version=device.version + 1, updated_at=self._stamp())
         ).rowcount
-
-    def _lock(self, ids: Iterable[str]) -> None:
-        for part in chunks(sorted(set(ids))):
-            self._c.execute(
-                select(self.table.c.id)
-                .where(self.table.c.id.in_(part))
-                .order_by(self.table.c.id)
-                .with_for_update()
-            )

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import case, or_, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
-from gpuservice.db.statements import chunks, grouped
+from gpuservice.db.statements import chunks, grouped, lock_rows
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import NodeLoad, Where
 from gpuservice.domain.states import NodeStatus
@@ -32,7 +32,7 @@ class Nodes(TableRepository[Node]):
     def take(self, loads: Sequence[NodeLoad], project_id: str, *, isolation_node: bool) -> bool:
         """Take capacity of ready nodes; False leaves the caller to roll back."""
         sums = summed(loads)
-        self._lock(sums)
+        lock_rows(self._c, self.table, sums)
         node = self.table.c
         for (cpus, memory, tasks), ids in grouped(sums.items()):
             for part in chunks(ids):
@@ -64,7 +64,7 @@ class Nodes(TableRepository[Node]):
     def give_back(self, loads: Sequence[NodeLoad]) -> None:
         """Return capacity; a node with nothing left is idle from now on."""
         sums = summed(loads)
-        self._lock(sums)
+        lock_rows(self._c, self.table, sums)
         node = self.table.c
         now = self._stamp()
         for (cpus, memory, tasks), ids in grouped(sums.items()):
@@ -124,12 +124,3 @@ class Nodes(TableRepository[Node]):
             ).rowcount
             == 1
         )
-
-    def _lock(self, ids: Iterable[str]) -> None:
-        for part in chunks(sorted(set(ids))):
-            self._c.execute(
-                select(self.table.c.id)
-                .where(self.table.c.id.in_(part))
-                .order_by(self.table.c.id)
-                .with_for_update()
-            )

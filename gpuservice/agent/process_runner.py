@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tasks as real processes, each under a supervisor that outlives this agent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import shutil
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any
+
+from gpuservice.agent import process_tree, task_files
+from gpuservice.agent.lease import boot_id
+from gpuservice.agent.runner import DataMessage, Ended, Event, LaunchError, Started
+from gpuservice.agent.sandbox import Sandbox
+from gpuservice.agent.settings import AgentSettings
+from gpuservice.agent.spawning import Spawner
+from gpuservice.agent.task_files import Launch, Result
+from gpuservice.agent.uids import UidPool, UidsExhausted
+from gpuservice.agent.wire import Capabilities, TaskOrder, WireError
+
+LOG = logging.getLogger(__name__)
+#: How long a sweep after a dead supervisor may take before what is left is reported, seconds.
+_SWEEP_S = 10
+#: Seconds within which a supervisor claims its task; later the spawner is looked at.
+_CLAIM_S = 30
+
+
+class ProcessRunner:
+    """See ``runner.Runner``. Files of a task: ``task_files``; its isolation: ``sandbox``."""
+
+    def __init__(self, state_dir: str, settings: AgentSettings, lease_file: str) -> None:
+        self._tasks = f"{state_dir}/tasks"
+        self._state_dir, self._settings, self._lease_file = state_dir, settings, lease_file
+        self._error_log = f"{state_dir}/spawner.log"
+        self._boot = boot_id()
+        self._lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._watched: dict[str, int] = {}
+        self._unclaimed: dict[str, float] = {}
+        self._events: deque[Event] = deque()
+        self._wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wake, selectors.EVENT_READ, None)
+        os.makedirs(self._tasks, mode=0o711, exist_ok=True)
+        self._spawner = self._start_spawner()
+        self._sandbox = Sandbox()
+        self._uids: UidPool | None = None
+        if os.geteuid() == 0 and settings.own_uid is not False:
+            self._uids = UidPool(settings.uid_directory, settings.uid_base, settings.uid_count)
+        self._sandbox = Sandbox.prove(state_dir, settings, self.try_out)
+        os.chmod(state_dir, 0o711 if self._sandbox.needs_passage else 0o700)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the sandbox proved."""
+        return self._sandbox.capabilities
+
+    def adopt(self) -> Sequence[TaskOrder]:
+        """Tasks with a place in the state directory; those never claimed can no longer start."""
+        found = []
+        for task_id in sorted(os.listdir(self._tasks)):
+            directory = self._directory(task_id)
+            order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+            try:
+                found.append(TaskOrder.parse(order["task"]))
+            except (KeyError, WireError):
+                self.clean(task_id)
+                continue
+            started = task_files.read_json(f"{directory}/{task_files.STARTED}")
+            if started is not None:
+                self._events.append(Started(task_id, float(started["started_at"])))
+            task_files.claim(directory, {"pid": 0, "start": 0, "boot": self._boot})
+            self._attach(task_id)
+        return found
+
+    def prepare(self, order: TaskOrder, env: Mapping[str, str]) -> str:
+        """Make the task's place: folders, user id, order and script."""
+        directory = self._directory(order.task_id)
+        try:
+            os.makedirs(f"{directory}/box", mode=0o711, exist_ok=True)
+            launch = self._launch_of(order, env, self._sandbox, directory)
+            self.make_box(launch, None if order.spec is None else order.spec.script)
+            self._write_order(launch, order.raw)
+        except (OSError, UidsExhausted, ValueError) as error:
+            raise LaunchError(f"the task's place could not be made: {error}") from error
+        return launch.work
+
+    def launch(self, task_id: str) -> None:
+        """Hand the task to a new supervisor."""
+        with self._lock:
+            self._unclaimed[task_id] = time.monotonic()
+        try:
+            self._spawner.request({"op": "launch", "task_id": task_id,
+                                   "directory": self._directory(task_id),
+                                   "pid_namespace": "pid" in self._sandbox.namespaces})
+        except OSError as error:
+            LOG.warning("task %s: the spawner is not there: %s", task_id, error)
+        self._wake_up()
+
+    def stop(self, task_id: str, grace_s: float, signal_name: str) -> None:
+        """Write the wish down and wake the supervisor; it looks by itself twice a second, too."""
+        directory = self._directory(task_id)
+        with contextlib.suppress(FileNotFoundError):
+            task_files.write_json(f"{directory}/{task_files.STOP}",
+                                  {"grace_s": grace_s, "signal": signal_name})
+        with self._lock:
+            handle = self._watched.get(task_id)
+            if handle is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGUSR1)
+
+    def helper(self, task_id: str, kind: str) -> AbstractContextManager[Iterator[DataMessage]]:
+        """Start a data helper for the task."""
+        return self._spawner.helper(self._directory(task_id), kind)
+
+    def wait(self, timeout_s: float) -> Sequence[Event]:
+        """Starts and ends, from the spawner's socket and the supervisors' pidfds."""
+        ready = self._selector.select(0 if self._events else timeout_s)
+        for key, _ in ready:
+            if key.fd == self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+            elif key.data is not None:
+                self._finish(str(key.data))
+        for message in self._spawner.heard():
+            self._hear(message)
+        if not self._spawner.alive:
+            self._replace_spawner()
+        self._look_at_unclaimed()
+        found = list(self._events)
+        self._events.clear()
+        return found
+
+    def clean(self, task_id: str) -> None:
+        """Remove the place and give the user id back."""
+        directory = self._directory(task_id)
+        order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+        shutil.rmtree(directory, ignore_errors=True)
+        uid = (order.get("launch") or {}).get("uid")
+        if uid is not None and self._uids is not None:
+            self._uids.release(uid)
+
+    def log_directory(self, task_id: str) -> str | None:
+        """The task's own directory."""
+        return self._directory(task_id)
+
+    def close(self) -> None:
+        """End the spawner and close handles; supervisors go on."""
+        self._spawner.close()
+        with self._lock:
+            for handle in self._watched.values():
+                os.close(handle)
+            self._watched.clear()
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self._wake_end)
+
+    def try_out(self, sandbox: Sandbox, script: str) -> str | None:
+        """Run a probe in a sandbox; its output if it ended well, else null."""
+        task_id = f"probe-{os.getpid()}-{time.monotonic_ns()}"
+        directory = self._directory(task_id)
+        os.makedirs(f"{directory}/box", mode=0o711)
+        try:
+            launch = self._launch_of(None, {"PATH": self._settings.base_env["PATH"]}, sandbox,
+                                     directory)
+            self.make_box(launch, script)
+            self._write_order(launch, {})
+            self._spawner.request({"op": "launch", "task_id": task_id, "directory": directory,
+                                   "pid_namespace": "pid" in sandbox.namespaces})
+            until = time.monotonic() + 10
+            while (result := task_files.load_result(directory)) is None:
+                if time.monotonic() > until:
+                    return None
+                self._selector.select(0.005)
+                self._spawner.heard()
+            if result.exit_code != 0:
+                LOG.info("sandbox probe failed: %s", result.evidence or result)
+                return None
+            with open(f"{directory}/stdout.0", encoding="utf-8") as file:
+                return file.read()
+        except (OSError, UidsExhausted) as error:
+            LOG.info("sandbox probe failed: %s", error)
+            return None
+        finally:
+            self.clean(task_id)
+
+    def make_box(self, launch: Launch, script: str | None) -> None:
+        """What the task will see: its working directory and its script."""
+        os.makedirs(launch.work, mode=0o700, exist_ok=True)
+        if script is not None:
+            path = f"{launch.box}/script"
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700), "w",
+                      encoding="utf-8", newline="") as file:
+                file.write(script)
+            os.chmod(path, 0o700)
+            if launch.uid is not None:
+                os.chown(path, launch.uid, launch.uid)
+        if launch.uid is not None:
+            os.chown(launch.work, launch.uid, launch.uid)
+
+    def _directory(self, task_id: str) -> str:
+        return f"{self._tasks}/{task_id}"
+
+    def _start_spawner(self) -> Spawner:
+        spawner = Spawner(self._error_log)
+        self._selector.register(spawner.events, selectors.EVENT_READ, None)
+        return spawner
+
+    def _launch_of(self, order: TaskOrder | None, env: Mapping[str, str], sandbox: Sandbox,
+                   directory: str) -> Launch:
+        spec = None if order is None else order.spec
+        uid = self._uids.claim(directory) if sandbox.own_uid and self._uids else None
+        name = os.path.basename(directory)
+        return Launch(
+            task_id=name, directory=directory,
+            argv=list(spec.command) if spec is not None and spec.command else None,
+            env={"HOME": f"{directory}/box/work", **self._settings.base_env, **env,
+                 process_tree.MARKER: name},
+            workdir=(spec.workdir if spec else None) or "", uid=uid,
+            namespaces=list(sandbox.namespaces), cover=sandbox.cover, groups=dict(sandbox.groups),
+            memory_mib=spec.memory_mib if spec else sandbox.probe_memory_mib,
+            vcpus=spec.vcpus if spec else None,
+            time_limit_s=spec.time_limit_s if spec else 10,
+            grace_s=order.grace_s if order else 0, signal=order.signal if order else "TERM",
+            log_max_bytes=spec.log_max_bytes if spec else 4096,
+            log_segment_bytes=self._settings.log_segment_bytes, lease_file=self._lease_file,
+            orphan_after_s=self._settings.orphan_after_s)
+
+    def _write_order(self, launch: Launch, task: Mapping[str, Any]) -> None:
+        settings = self._settings
+        task_files.write_json(f"{launch.directory}/{task_files.ORDER}", {
+            "launch": asdict(launch), "task": task,
+            "data": {"file_roots": settings.file_roots, "max_bytes": settings.input_max_bytes,
+                     "denied_networks": settings.denied_networks,
+                     "allow_loopback_http": settings.allow_loopback_http,
+                     "timeout_s": settings.fetch_timeout_s}})
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_end, b".")
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        task_id = str(message["task_id"])
+        if message["event"] == "started":
+            held = task_files.read_json(f"{self._directory(task_id)}/{task_files.STARTED}")
+            if held is not None:
+                self._events.append(Started(task_id, float(held["started_at"])))
+        elif task_id in self._unclaimed:
+            if message["event"] == "refused":
+                LOG.error("task %s: %s", task_id, message.get("evidence"))
+                task_files.claim(self._directory(task_id), {"pid": 0, "start": 0, "boot": ""})
+            self._attach(task_id)
+
+    def _replace_spawner(self) -> None:
+        """A new spawner for a dead one; what the old one forked is found by its claims."""
+        LOG.error("the spawner died; starting another")
+        self._selector.unregister(self._spawner.events)
+        self._spawner.close()
+        self._spawner = self._start_spawner()
+        self._look_at_unclaimed(within_s=0)
+
+    def _look_at_unclaimed(self, within_s: float = _CLAIM_S) -> None:
+        """Tasks whose supervisor did not claim them in time never get one."""
+        late = time.monotonic() - within_s
+        with self._lock:
+            overdue = [task_id for task_id, since in self._unclaimed.items() if since <= late]
+        for task_id in overdue:
+            task_files.claim(self._directory(task_id), {"pid": 0, "start": 0, "boot": self._boot})
+            self._attach(task_id)
+
+    def _attach(self, task_id: str) -> None:
+        """Watch the task's supervisor, or take its end if there is none (any more)."""
+        with self._lock:
+            self._unclaimed.pop(task_id, None)
+        held = task_files.read_json(f"{self._directory(task_id)}/{task_files.SUPERVISOR}") or {}
+        pid = int(held.get("pid") or 0)
+        if pid and held.get("boot") == self._boot:
+            with contextlib.suppress(OSError):
+                handle = os.pidfd_open(pid)
+                if process_tree.start_time(pid) == held.get("start"):
+                    with self._lock:
+                        self._watched[task_id] = handle
+                    self._selector.register(handle, selectors.EVENT_READ, task_id)
+                    if os.path.exists(f"{self._directory(task_id)}/{task_files.STOP}"):
+                        signal.pidfd_send_signal(handle, signal.SIGUSR1)
+                    return
+                os.close(handle)
+        self._finish(task_id)
+
+    def _finish(self, task_id: str) -> None:
+        """The supervisor is gone: take its result, or make sure that nothing is left."""
+        with self._lock:
+            handle = self._watched.pop(task_id, None)
+        if handle is not None:
+            self._selector.unregister(handle)
+            os.close(handle)
+        directory = self._directory(task_id)
+        result = task_files.load_result(directory)
+        if result is None:
+            result = self._lost(task_id, directory)
+        self._events.append(Ended(task_id, result))
+
+    def _lost(self, task_id: str, directory: str) -> Result:
+        order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+        uid = (order.get("launch") or {}).get("uid")
+        held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
+        left = process_tree.sweep(task_id, uid, _SWEEP_S)
+        evidence = ("its supervisor ended without a result" if held.get("pid")
+                    else "no supervisor took it up before the agent or its spawner ended")
+        if left:
+            evidence += f"; processes that cannot be ended: {left}"
+        started = task_files.read_json(f"{directory}/{task_files.STARTED}") or {}
+        return Result(started_at=started.get("started_at"), ended_at=time.time(), cause="lost",
+                      failure_class="node_failure", evidence=evidence)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated cloud's files: what any number of processes see of it, and change, together.
+
+``control.json`` says what befalls the cloud; ``servers/<id>/server.json`` is a server,
+``servers/<id>/user-data.json`` what its guest reads at boot. Every change happens under one file
+lock and replaces a whole file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: What ``control.json`` may say, with what holds when it does not.
+#: ``build_delay_s``: how long a server builds; ``fail_next_builds``: how many of the next servers
+#: end in error; ``call_delay_s``: how slow each call is; ``lost_hosts``: hosts without power.
+CONTROL_DEFAULTS: dict[str, Any] = {
+    "build_delay_s": 0.0,
+    "fail_next_builds": 0,
+    "call_delay_s": 0.0,
+    "lost_hosts": [],
+    "unhealthy_devices": [],
+}
+
+
+class SimulatedState:
+    """Reads and writes the files below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.servers_dir = root / "servers"
+
+    def control(self) -> dict[str, Any]:
+        """What befalls the cloud now."""
+        return {**CONTROL_DEFAULTS, **(_read(self.root / "control.json") or {})}
+
+    def set_control(self, **values: Any) -> None:
+        """Change what befalls the cloud.
+
+        :raises KeyError: for a word the cloud does not know.
+        """
+        for name in values:
+            CONTROL_DEFAULTS[name]
+        with self.locked():
+            _write(self.root / "control.json", {**self.control(), **values})
+
+    def servers(self) -> list[dict[str, Any]]:
+        """Every server, oldest first."""
+        if not self.servers_dir.is_dir():
+            return []
+        found = [_read(path / "server.json") for path in sorted(self.servers_dir.iterdir())]
+        return sorted((one for one in found if one), key=lambda one: (one["created"], one["id"]))
+
+    def server(self, server_id: str) -> dict[str, Any] | None:
+        """One server, or None."""
+        return _read(self.servers_dir / server_id / "server.json")
+
+    def user_data_path(self, server_id: str) -> Path:
+        """Where a server's user data is."""
+        return self.servers_dir / server_id / "user-data.json"
+
+    def save_server(self, server: dict[str, Any], user_data: str | None = None) -> None:
+        """Write a server; its user data first, so that no guest boots without it."""
+        folder = self.servers_dir / server["id"]
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if user_data is not None:
+            _replace(folder / "user-data.json", user_data)
+        _write(folder / "server.json", server)
+
+    def remove_server(self, server_id: str) -> None:
+        """Forget a server; ``server.json`` goes first, so that its guest stops."""
+        folder = self.servers_dir / server_id
+        (folder / "server.json").unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The lock that every change holds."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return value
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    _replace(path, json.dumps(value, indent=1, sort_keys=True))
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, aside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(text)
+    os.replace(aside, path)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan is: starts, promises, wanted pool sizes, and a reason for everything that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuservice.planner.snapshot import TaskPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start one element of a job on these places."""
+
+    job_id: str
+    tasks: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A waiting job's start that lower jobs must not delay."""
+
+    job_id: str
+    start: float
+    end: float
+    project_id: str
+    tasks: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonFact:
+    """One reason with its sentence and numbers."""
+
+    code: str
+    detail: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A running job on devices that the waiting one could use."""
+
+    job_id: str
+    project_id: str
+    gpus_milli: int
+    ends_by: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why one job waits. Tuples are shared between jobs of one shape."""
+
+    job_id: str
+    project_id: str
+    reasons: tuple[ReasonFact, ...]
+    position: int | None = None
+    estimated_start: float | None = None
+    estimate_basis: str | None = None
+    holders: tuple[Holder, ...] = ()
+    would_start_now_if: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome. ``wanted``: pool id -> how many nodes an autoscaled pool should have."""
+
+    starts: tuple[Start, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    wanted: Mapping[str, int] = field(default_factory=dict)
