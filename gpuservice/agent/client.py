@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, TypeVar
 from urllib.parse import quote
@@ -122,7 +123,9 @@ class AgentClient:
 
     def put_file(self, task_id: str, where: str, path: str, file: IO[bytes]) -> None:
         """Store a file of a task below ``where`` (``artifacts`` or ``checkpoints/N``)."""
-        self._call("PUT", f"tasks/{task_id}/{where}/{quote(path)}", data=file,
+        # An empty file would be sent chunked, which not every server reads.
+        content = file if os.fstat(file.fileno()).st_size else b""
+        self._call("PUT", f"tasks/{task_id}/{where}/{quote(path)}", data=content,
                    headers={"Content-Type": "application/octet-stream"},
                    timeout=(self._connect_s, 300))
 

@@ -51,7 +51,7 @@ def _column_type(annotation: str, length: int | None) -> TypeEngine[Any]:
 
 
 def _length(name: str) -> int | None:
-    if name == "id" or name.endswith("_id") and name not in ("server_id", "baremetal_id"):
+    if name == "id" or (name.endswith("_id") and name not in ("server_id", "baremetal_id")):
         return 64
     if name in ("status", "kind", "state", "health", "mode", "engine", "outcome"):
         return 32

@@ -14,7 +14,6 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from gpuservice.db.engine import WRITING, is_sqlite
-from gpuservice.db.repositories.tasks import Overtaken
 from gpuservice.db.unit_of_work import DatabaseUnitOfWork
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Clock, Ids, UnitOfWork
@@ -33,7 +32,7 @@ _MARIADB = frozenset({1020, 1205, 1213})
 
 def is_transient(error: BaseException) -> bool:
     """Whether running the unit of work again may succeed."""
-    if isinstance(error, (db_exception.DBDeadlock, db_exception.DBDuplicateEntry, Overtaken)):
+    if isinstance(error, (db_exception.DBDeadlock, db_exception.DBDuplicateEntry)):
         return True
     cause: BaseException | None = error
     while cause is not None:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Engine
 
-from gpuservice.db.tables import METADATA
+from gpuservice.db import tables
 
 engine: Engine = context.config.attributes["engine"]
 
 with engine.connect() as connection:
     context.configure(
         connection=connection,
-        target_metadata=METADATA,
+        target_metadata=tables.JOBS.metadata,
         render_as_batch=engine.dialect.name == "sqlite",
     )
     with context.begin_transaction():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import case, or_, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
@@ -49,10 +49,11 @@ class Devices(TableRepository[Device]):
                     return False
         return True
 
-    def give_back(self, shares: Sequence[Share]) -> None:
+    def give_back(self, shares: Sequence[Share], *, locked: bool = False) -> None:
         """Return shares; the occupant goes with the last of them."""
         sums = summed(shares)
-        lock_rows(self._c, self.table, sums)
+        if not locked:
+            lock_rows(self._c, self.table, sums)
         device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):

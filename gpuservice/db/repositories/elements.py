@@ -74,4 +74,4 @@ class Elements:
             .where(_C.status == JobStatus.QUEUED, _C.not_before > now)
             .group_by(_C.job_id)
         )
-        return {job_id: count for job_id, count in self._c.execute(query)}
+        return dict(self._c.execute(query).all())

@@ -17,6 +17,9 @@ from gpuservice.domain.ports import Delta, Page, Where
 
 T = TypeVar("T")
 
+#: Sort keys after which nothing is left to order.
+_UNIQUE = frozenset({"id", "seq"})
+
 
 class TableRepository(Generic[T]):
     """Rows of one table. ``stamp`` gives the time of ``updated_at``."""
@@ -77,8 +80,9 @@ class TableRepository(Generic[T]):
         """One page after the marker, by the sort keys and then the id."""
         query = self._filtered(self._select(), page.where, page.labels)
         keys = [*page.sort]
-        if all(key != "id" for key, _ in keys):
-            keys.append(("id", "asc"))
+        if not any(key in _UNIQUE for key, _ in keys):
+            # In the direction of the last key: one index serves the whole order.
+            keys.append(("id", keys[-1][1] if keys else "asc"))
         if page.marker is not None:
             query = query.where(self._after(page, keys))
         for key, way in keys:
@@ -216,4 +220,9 @@ class TableRepository(Generic[T]):
             if column.nullable:
                 beyond = beyond | column.is_(None)
             after = beyond | ((column == value) & after)
+        (key, way), value = keys[0], marker[0]
+        column = self.table.c[key]
+        if value is not None and not column.nullable:
+            # Implied by the rest, and what lets the database enter its index at the marker.
+            after = after & (column <= value if way == "desc" else column >= value)
         return after

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, or_, select, update
+from sqlalchemy import case, or_, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
@@ -61,10 +61,11 @@ class Nodes(TableRepository[Node]):
                     return False
         return True
 
-    def give_back(self, loads: Sequence[NodeLoad]) -> None:
+    def give_back(self, loads: Sequence[NodeLoad], *, locked: bool = False) -> None:
         """Return capacity; a node with nothing left is idle from now on."""
         sums = summed(loads)
-        lock_rows(self._c, self.table, sums)
+        if not locked:
+            lock_rows(self._c, self.table, sums)
         node = self.table.c
         now = self._stamp()
         for (cpus, memory, tasks), ids in grouped(sums.items()):

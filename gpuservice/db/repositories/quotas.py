@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select, update
 
@@ -11,8 +11,8 @@ from gpuservice.db.repositories.quota_recount import counted_use
 from gpuservice.db.statements import insert_ignoring
 from gpuservice.db.tables import QUOTA_LIMITS, QUOTA_USAGE
 from gpuservice.domain.errors import QuotaExceeded
-from gpuservice.domain.work import QuotaState
 from gpuservice.domain.quota import UNLIMITED, shown
+from gpuservice.domain.work import QuotaState
 
 _USE, _LIMIT = QUOTA_USAGE.c, QUOTA_LIMITS.c
 
@@ -33,7 +33,7 @@ class Quotas:
         rows = self._c.execute(
             select(_LIMIT.name, _LIMIT.value).where(_LIMIT.project_id == project_id)
         )
-        return {name: value for name, value in rows}
+        return dict(rows.all())
 
     def set_limits(self, project_id: str, limits: Mapping[str, int | None]) -> None:
         """Write limits; None goes back to the default."""
@@ -61,7 +61,7 @@ class Quotas:
     def usage(self, project_id: str) -> dict[str, int]:
         """What is in use."""
         rows = self._c.execute(select(_USE.name, _USE.in_use).where(_USE.project_id == project_id))
-        return {name: value for name, value in rows}
+        return dict(rows.all())
 
     def projects(self) -> list[str]:
         """Every project with a limit or use."""
@@ -97,6 +97,15 @@ class Quotas:
                     .where(_USE.project_id == project_id, _USE.name == name)
                     .values(in_use=_USE.in_use - amount)
                 )
+
+    def lock(self, project_id: str, names: Iterable[str]) -> None:
+        """Lock ledger rows by name until the transaction ends."""
+        self._c.execute(
+            select(_USE.name)
+            .where(_USE.project_id == project_id, _USE.name.in_(sorted(names)))
+            .order_by(_USE.name)
+            .with_for_update()
+        )
 
     def recount(self) -> list[tuple[str, str, int, int]]:
         """Where the ledger and the counted rows differ: (project, name, ledger, counted)."""

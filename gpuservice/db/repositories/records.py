@@ -65,7 +65,7 @@ class Explanations:
                     EXPLANATIONS.c.job_id.in_(part)
                 )
             )
-            found.update({job_id: digest for job_id, digest in rows})
+            found.update(rows.all())
         return found
 
     def save(self, items: Sequence[Explanation]) -> None:

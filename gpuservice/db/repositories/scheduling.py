@@ -57,7 +57,7 @@ class SchedulingReads:
         found: dict[str, dict[str, Any]] = {}
         for part in chunks(sorted(job_ids)):
             query = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(part))
-            found.update({job_id: spec for job_id, spec in self._c.execute(query)})
+            found.update(self._c.execute(query).all())
         return found
 
     def live_tasks(self) -> list[LiveTask]:
@@ -89,8 +89,8 @@ class SchedulingReads:
             .order_by(task.attempt_id, task.rank)
         )
         return [
-            LiveTask(*row, tuple(sorted(shares.get(row[0], ()))))  # type: ignore[call-arg]
-            for row in self._c.execute(query)
+            LiveTask(*values, shares=tuple(sorted(shares.get(values[0], ()))))
+            for values in map(tuple[Any, ...], self._c.execute(query))
         ]
 
     def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
-from gpuservice.db.statements import chunks
-from gpuservice.db.tables import ALLOCATION_ROWS, ALLOCATIONS, ATTEMPTS, TASK_ROWS
+from gpuservice.db.statements import chunks, lock_rows
+from gpuservice.db.tables import (
+    ALLOCATION_ROWS,
+    ALLOCATIONS,
+    ATTEMPTS,
+    DEVICES,
+    NODES,
+    TASK_ROWS,
+)
 from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.work import Allocation, Task
@@ -22,11 +29,10 @@ if TYPE_CHECKING:
     from gpuservice.db.repositories.nodes import Nodes
     from gpuservice.db.repositories.quotas import Quotas
 
+#: Named one by one, so that the index on (node, status) leaves a node's history untouched.
+TASK_LIVE = tuple(status for status in TaskStatus if status != TaskStatus.GONE)
+
 _END_FIELDS = tuple(one.name for one in fields(TaskEnd) if one.name != "task_id")
-
-
-class Overtaken(Exception):
-    """Another transaction ended the same tasks meanwhile: the unit of work is re-run whole."""
 
 
 class Allocations(TableRepository[Allocation]):
@@ -53,12 +59,13 @@ class Tasks(TableRepository[Task]):
         self._devices = devices
         self._nodes = nodes
         self._quotas = quotas
+        self._alone = connection.dialect.name == "sqlite"  # one writer at a time: no locks
 
     def of_node(self, node_id: str) -> list[Task]:
         """All tasks of a node that are not gone."""
         return self.find(
             Where("node_id", "eq", node_id),
-            Where("status", "ne", TaskStatus.GONE),
+            Where("status", "in", TASK_LIVE),
             order=(("id", "asc"),),
         )
 
@@ -74,22 +81,28 @@ class Tasks(TableRepository[Task]):
         return found
 
     def gone(self, ends: Sequence[TaskEnd], now: datetime) -> int:
-        """Mark tasks gone and free what they held."""
+        """Mark tasks gone and free what they held.
+
+        Everything is locked in the service's order before it is known which of the tasks are
+        still there: whoever comes second for a task finds it gone and frees nothing.
+        """
         by_id = {end.task_id: end for end in ends}
-        tasks = [task for task in self.get_many(by_id) if task.status != TaskStatus.GONE]
-        if not tasks:
+        seen = [task for task in self.get_many(by_id) if task.status != TaskStatus.GONE]
+        if seen and not self._alone:
+            self._lock_for_end(seen)
+            seen = [
+                task
+                for task in self.get_many([task.id for task in seen], lock=True)
+                if task.status != TaskStatus.GONE
+            ]
+        if not seen:
             return 0
-        ids = [task.id for task in tasks]
-        self._free(tasks, self._held_by(ids))
-        attempts = sorted({task.attempt_id for task in tasks})
+        self._free(seen)
+        ids = [task.id for task in seen]
+        attempts = sorted({task.attempt_id for task in seen})
         for part in chunks(attempts):
             self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part)).values(attention=True))
-        marked = self.change_many(
-            ids, {"status": TaskStatus.GONE, "gone_at": now}, Where("status", "ne", TaskStatus.GONE)
-        )
-        if marked != len(ids):
-            raise Overtaken
-        self.change_each([(ident, _told(by_id[ident])) for ident in ids])
+        self.change_each([(task.id, _ended(task, by_id[task.id], now)) for task in seen])
         for part in chunks(ids):
             self._c.execute(
                 update(ALLOCATIONS)
@@ -97,6 +110,14 @@ class Tasks(TableRepository[Task]):
                 .values(released_at=now, held=None)
             )
         return len(ids)
+
+    def _lock_for_end(self, tasks: Sequence[Task]) -> None:
+        for project_id, amounts in _counted(tasks):
+            self._quotas.lock(project_id, amounts)
+        held = self._held_by([task.id for task in tasks])
+        lock_rows(self._c, DEVICES, [share.device_id for share in held])
+        lock_rows(self._c, NODES, [task.node_id for task in tasks])
+        lock_rows(self._c, ATTEMPTS, [task.attempt_id for task in tasks])
 
     def _held_by(self, task_ids: Sequence[str]) -> list[Share]:
         shares: list[Share] = []
@@ -109,20 +130,30 @@ class Tasks(TableRepository[Task]):
             shares.extend(Share(device_id, milli) for device_id, milli in rows)
         return shares
 
-    def _free(self, tasks: Sequence[Task], shares: Sequence[Share]) -> None:
-        counted: dict[str, dict[str, int]] = {}
-        for task in tasks:
-            amounts = counted.setdefault(task.project_id, {})
-            for name, amount in task.counted_gpus.items():
-                amounts[name] = amounts.get(name, 0) + amount
-        for project_id, amounts in sorted(counted.items()):
+    def _free(self, tasks: Sequence[Task]) -> None:
+        for project_id, amounts in _counted(tasks):
             self._quotas.give_back(project_id, amounts)
+        shares = self._held_by([task.id for task in tasks])
         if shares:
-            self._devices.give_back(shares)
+            self._devices.give_back(shares, locked=True)
         self._nodes.give_back(
-            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks]
+            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks], locked=True
         )
 
 
-def _told(end: TaskEnd) -> Mapping[str, Any]:
-    return {name: getattr(end, name) for name in _END_FIELDS}
+def _counted(tasks: Sequence[Task]) -> list[tuple[str, dict[str, int]]]:
+    """What the tasks count of their projects' quota, by project."""
+    counted: dict[str, dict[str, int]] = {}
+    for task in tasks:
+        amounts = counted.setdefault(task.project_id, {})
+        for name, amount in task.counted_gpus.items():
+            amounts[name] = amounts.get(name, 0) + amount
+    return sorted((project, amounts) for project, amounts in counted.items() if amounts)
+
+
+def _ended(task: Task, end: TaskEnd, now: datetime) -> Mapping[str, Any]:
+    """The columns of a task that went; a time claimed before stands if none is claimed now."""
+    told = {name: getattr(end, name) for name in _END_FIELDS}
+    told["claimed_started_at"] = end.claimed_started_at or task.claimed_started_at
+    told["claimed_ended_at"] = end.claimed_ended_at or task.claimed_ended_at
+    return {**told, "status": TaskStatus.GONE, "gone_at": now}

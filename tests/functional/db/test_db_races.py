@@ -118,7 +118,8 @@ def test_two_committers_of_a_thousand_gangs(store: DatabaseStore, engine: Engine
         for n in numbers:
             outcomes.append(patiently(lambda n=n: commit(n, jobs[n])))
             if len(started) > 20 and n % 3 == 0:  # make room, so that devices change hands
-                patiently(lambda one=started.pop(0): store.write(lambda uow: end(uow, one)))
+                oldest = started.pop(0)
+                patiently(lambda one=oldest: store.write(lambda uow: end(uow, one)))
         return outcomes
 
     forwards = lambda: committer(range(1000))  # noqa: E731
@@ -162,7 +163,8 @@ def test_a_job_is_started_once(store: DatabaseStore, engine: Engine) -> None:
     def one(n: int) -> bool:
         node = held.nodes[n % 4].id
         try:
-            store.write(lambda uow: start(uow, of, [(node, [Share(held.devices[node][n // 4], 1000)])]))
+            share = Share(held.devices[node][n // 4], 1000)
+            store.write(lambda uow: start(uow, of, [(node, [share])]))
         except CommitConflict:
             return False
         return True
@@ -238,7 +240,9 @@ def test_whole_devices_go_to_one_node(store: DatabaseStore) -> None:
             return []
         return wanted[n % 3]
 
-    claimed = [device for mine in at_once([lambda n=n: one(n) for n in range(12)]) for device in mine]
+    outcomes = at_once([lambda n=n: one(n) for n in range(12)])
+
+    claimed = [device for mine in outcomes for device in mine]
     assert sorted(claimed) == sorted(set(claimed))
     assert len(claimed) in (2, 4)
 
@@ -276,7 +280,6 @@ def test_leaders_get_epochs_of_their_own(store: DatabaseStore) -> None:
 
 
 def test_one_of_many_equal_keys_is_saved(store: DatabaseStore) -> None:
-
     record = IdempotencyRecord(
         project_id="tenant", user_id="user", path="/v1/jobs", key="k", digest="d", status=None,
         body=None, created_at=THEN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -287,7 +288,7 @@ def test_pages_meet_every_row_once_in_order(
 
     assert sorted(one.id for one in met) == sorted(row.id for row in rows)
     keys = [tuple(getattr(one, key) for key, _ in sort) for one in met]
-    for before, after in zip(keys, keys[1:], strict=False):
+    for before, after in pairwise(keys):
         assert in_order(before, after, [way for _, way in sort])
 
 
@@ -317,7 +318,7 @@ def test_only_one_live_attempt_of_an_element(store: DatabaseStore) -> None:
     first = attempt(of)
     store.write(lambda uow: uow.attempts.add(first))
 
-    with pytest.raises(Exception, match="uplicate|UNIQUE|unique"):
+    with pytest.raises(Exception, match=r"uplicate|UNIQUE|unique"):
         store.write(lambda uow: uow.attempts.add(attempt(of, 2)))
     store.write(lambda uow: uow.attempts.change(first.id, {"live": None, "status": "ended"}))
     store.write(lambda uow: uow.attempts.add(attempt(of, 2)))

@@ -401,12 +401,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_nodes")),
         sa.UniqueConstraint("secret_hash", name=op.f("uq_nodes_secret_hash")),
     )
-    op.create_index(
-        op.f("ix_nodes_bootstrap_hash"), "nodes", ["bootstrap_hash"], unique=False
-    )
-    op.create_index(
-        op.f("ix_nodes_pool_id_status"), "nodes", ["pool_id", "status"], unique=False
-    )
+    op.create_index(op.f("ix_nodes_bootstrap_hash"), "nodes", ["bootstrap_hash"], unique=False)
+    op.create_index(op.f("ix_nodes_pool_id_status"), "nodes", ["pool_id", "status"], unique=False)
     op.create_index(
         op.f("ix_nodes_project_id_created_at_id"),
         "nodes",
@@ -463,9 +459,7 @@ def upgrade() -> None:
         sa.Column("attempt_id", exact_string(64), nullable=False),
         sa.PrimaryKeyConstraint("address", "port", name=op.f("pk_port_leases")),
     )
-    op.create_index(
-        op.f("ix_port_leases_attempt_id"), "port_leases", ["attempt_id"], unique=False
-    )
+    op.create_index(op.f("ix_port_leases_attempt_id"), "port_leases", ["attempt_id"], unique=False)
 
     op.create_table(
         "queues",

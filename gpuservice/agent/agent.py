@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: registers, keeps in step with the service, and makes its node be what it says.
+
+Three threads: the caller's watches the runner and keeps the lease file alive; one polls (and may
+wait long for an answer); one reports ends at once while a poll is waiting. Data is moved by a
+small pool. None of them handles signals, forks, or changes the process, so that several agents
+can live in one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gpuservice.agent.client import (AgentClient, ApiAway, ApiError, Fenced, InstanceConflict,
+                                     Refused, Revoked)
+from gpuservice.agent.credentials import Identity, IdentityFile
+from gpuservice.agent.errands import Errands
+from gpuservice.agent.hand import TaskInHand
+from gpuservice.agent.hands import Hands
+from gpuservice.agent.journal import Journal
+from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
+from gpuservice.agent.nofork_runner import NoForkRunner
+from gpuservice.agent.probes import probe_for
+from gpuservice.agent.process_runner import ProcessRunner
+from gpuservice.agent.runner import Ended, Event, Runner
+from gpuservice.agent.settings import AgentSettings, UserData
+from gpuservice.agent.wire import Registration, SyncAnswer, SyncRequest
+
+LOG = logging.getLogger(__name__)
+AGENT_VERSION = "1"
+#: Longest pause between two tries while the service is away, seconds.
+_MAX_BACKOFF_S = 5.0
+#: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
+_KILL_WAIT_S = 30.0
+
+
+class AgentRefused(RuntimeError):
+    """The service does not want this agent (any more); its tasks were ended."""
+
+
+class Agent:
+    """One node's agent. ``run`` once; afterwards make a new one.
+
+    ``api_url`` and token come with the user data; everything it must remember lies in
+    ``state_dir``, which must be on a disk that survives it.
+    """
+
+    def __init__(self, user_data: UserData, state_dir: str, settings: AgentSettings) -> None:
+        self._user_data, self._settings = user_data, settings
+        self._state_dir = os.path.realpath(state_dir)
+        self._instance = str(uuid.uuid4())
+        self._news = threading.Condition()
+        self._dirty = False
+        self._polling = False
+        self._closing = threading.Event()
+        self._fatal: Exception | None = None
+        self._epoch = 0
+        self._lease_s: int | None = None
+        self._interval_s = 1.0
+        self._local = threading.local()
+
+    def run(self, stop: threading.Event, *, stop_tasks: bool = False) -> None:
+        """Work until ``stop`` is set; tasks go on after that, unless ``stop_tasks``.
+
+        :raises StateDirectoryBusy: another agent is at work there.
+        :raises AgentRefused: the service revoked or refused this node; all tasks were ended.
+        """
+        os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
+        self._identity_file = IdentityFile(self._state_dir, self._user_data.node_id)
+        self._identity_file.hold()
+        self._watcher = threading.current_thread()
+        try:
+            self._identity = self._identity_file.load()
+            self._open()
+            try:
+                self._work(stop)
+                if stop_tasks or self._fatal is not None:
+                    self._end_all()
+            finally:
+                self._close()
+        finally:
+            self._identity_file.release()
+        if self._fatal is not None:
+            raise AgentRefused(str(self._fatal)) from self._fatal
+
+    def _open(self) -> None:
+        """Everything that needs no service; tasks of an earlier agent are found here."""
+        settings = self._settings
+        lease_file = f"{self._state_dir}/lease"
+        self._lease = LeaseWriter(lease_file)
+        self._lease.touch()
+        self._probe = probe_for(settings)
+        self._devices = tuple(self._probe.devices())
+        self._journal = Journal(f"{self._state_dir}/journal")
+        self._runner: Runner = (
+            NoForkRunner() if settings.runner == "nofork"
+            else ProcessRunner(self._state_dir, settings, lease_file))
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="agent-data")
+        self._hands = Hands(self._runner, self._journal, settings)
+        self._errands = Errands(self._hands, self._runner, self._devices, settings, self._client,
+                                self._note_news, self._note_fatal)
+        for order in self._runner.adopt():
+            self._hands.adopt(order)
+
+    def _close(self) -> None:
+        self._closing.set()
+        self._hands.closed = True
+        with self._news:
+            self._news.notify_all()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._reporter.join(2)
+        self._runner.close()
+        self._lease.close()
+        self._journal.close()
+
+    def _work(self, stop: threading.Event) -> None:
+        poller = threading.Thread(target=self._poll_forever, daemon=True, name="agent-poll")
+        self._reporter = threading.Thread(target=self._report_forever, daemon=True,
+                                          name="agent-report")
+        poller.start()
+        self._reporter.start()
+        look_at_logs = 0.0
+        while not stop.is_set() and self._fatal is None:
+            self._watch(TOUCH_S)
+            now = time.monotonic()
+            if now >= look_at_logs:
+                look_at_logs = now + self._settings.log_interval_s
+                for hand in self._hands.due_for_checkpoint(now):
+                    self._pool.submit(self._errands.checkpoint, hand)
+                if self._hands.logs_waiting():
+                    self._note_news()
+
+    def _watch(self, timeout_s: float) -> None:
+        """One look at the runner, one sign of life for the supervisors."""
+        events = self._runner.wait(timeout_s)
+        self._lease.touch()
+        for event in events:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        hand = self._hands.happened(event)
+        if hand is None or not isinstance(event, Ended):
+            self._note_news()
+        elif hand.has_data or hand.logs.backlog() > 4096:
+            self._pool.submit(self._errands.finish, hand)
+        else:
+            self._hands.gone(hand)
+            self._note_news()
+
+    def _note_news(self) -> None:
+        with self._news:
+            self._dirty = True
+            self._news.notify_all()
+
+    def _note_fatal(self, error: Exception) -> None:
+        """Fenced or revoked, noticed by an errand: the poll will hear the same."""
+        LOG.warning("refused: %s", error)
+        self._note_news()
+
+    def _client(self) -> AgentClient:
+        """This thread's client, with the epoch of now."""
+        client = getattr(self._local, "client", None)
+        if client is None:
+            client = AgentClient(self._user_data, self._identity.secret, self._settings)
+            self._local.client = client
+        client.epoch = self._epoch
+        return client
+
+    # The polling thread -----------------------------------------------------------------
+
+    def _poll_forever(self) -> None:
+        failures = 0
+        registered = False
+        while not self._closing.is_set():
+            try:
+                if not registered:
+                    self._register()
+                    registered = True
+                self._poll_once()
+                failures = 0
+            except ApiAway as error:
+                failures += 1
+                LOG.log(logging.WARNING if failures == 1 else logging.DEBUG,
+                        "the service is away: %s", error)
+                self._closing.wait(min(0.2 * 2 ** min(failures, 8), _MAX_BACKOFF_S)
+                                   * random.uniform(0.5, 1.0))
+            except Fenced as error:
+                LOG.warning("fenced, ending everything here: %s", error)
+                self._end_all()
+                registered = False
+            except InstanceConflict as error:
+                LOG.warning("another agent speaks for this node: %s", error)
+                self._closing.wait(random.uniform(0.5, 1.5))
+                registered = False
+            except (Revoked, Refused) as error:
+                if registered and not isinstance(error, Revoked):
+                    LOG.error("a sync was refused: %s", error)
+                    self._closing.wait(_MAX_BACKOFF_S)
+                    continue
+                self._fatal = error
+                return
+            except Exception as error:
+                LOG.exception("the agent failed")
+                self._fatal = error
+                return
+
+    def _register(self) -> None:
+        registration = Registration(
+            bootstrap=self._user_data.bootstrap, secret=self._identity.secret,
+            instance=self._instance, agent_version=AGENT_VERSION, devices=self._devices,
+            capabilities=self._runner.capabilities, vcpus=os.cpu_count() or 1,
+            memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20))
+        answer = self._client().register(registration)
+        if self._identity.epoch not in (None, answer.epoch):
+            LOG.warning("the node's epoch changed: ending what is left of the old one")
+            self._end_all()
+        self._epoch, self._lease_s = answer.epoch, answer.lease_s
+        self._interval_s = answer.interval_s
+        self._identity = Identity(secret=self._identity.secret, epoch=answer.epoch)
+        self._identity_file.save(self._identity)
+        LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)
+
+    def _poll_once(self) -> None:
+        with self._news:
+            self._dirty, self._polling = False, True
+        wait_s = self._settings.max_wait_s
+        if self._lease_s is not None:
+            wait_s = min(wait_s, self._lease_s / 4)
+        began = time.monotonic()
+        try:
+            launched, changed = self._sync(wait_s)
+        finally:
+            with self._news:
+                self._polling = False
+        took = time.monotonic() - began
+        pause = self._settings.coalesce_s if launched else 0.0
+        if not changed and took < wait_s / 2:
+            pause = self._interval_s * random.uniform(0.8, 1.0) - took
+        if pause > 0:
+            with self._news:
+                if self._news.wait_for(lambda: self._dirty or self._closing.is_set(), pause):
+                    self._news.wait_for(self._closing.is_set, self._settings.coalesce_s)
+
+    # The reporting thread ---------------------------------------------------------------
+
+    def _report_forever(self) -> None:
+        while not self._closing.is_set():
+            with self._news:
+                self._news.wait_for(
+                    lambda: (self._dirty and self._polling) or self._closing.is_set(), 5)
+                if not (self._dirty and self._polling):
+                    continue
+                self._news.wait_for(self._closing.is_set, self._settings.coalesce_s)
+                self._dirty = False
+            try:
+                self._errands.ship_logs()
+                self._sync(0)
+            except (ApiAway, ApiError) as error:
+                # The polling thread meets the same and does what is to be done.
+                LOG.debug("report failed: %s", error)
+                self._closing.wait(random.uniform(0.5, 1.0))
+                if not isinstance(error, Fenced | Revoked):
+                    self._note_news()
+            except Exception:
+                LOG.exception("reporting failed")
+                self._closing.wait(1)
+
+    # Both -------------------------------------------------------------------------------
+
+    def _sync(self, wait_s: float) -> tuple[bool, bool]:
+        """One exchange; returns whether tasks were started and whether anything changed."""
+        epoch = self._epoch
+        reports, pieces = self._hands.reports()
+        request = SyncRequest(
+            epoch=epoch, revision=self._hands.revision, instance=self._instance, tasks=reports,
+            devices=tuple(self._probe.health()), wait_s=wait_s,
+            telemetry={"load": os.getloadavg()[0]})
+        sent_at = boot_time()
+        answer = self._client().sync(request)
+        self._hands.logs_taken(pieces)
+        if answer.epoch != self._epoch or self._closing.is_set():
+            return False, False
+        self._lease_s, self._interval_s = answer.lease_s, answer.interval_s
+        if answer.lease_s is not None and boot_time() >= sent_at + answer.lease_s:
+            return False, False  # too late to start anything on it
+        self._lease.renew(sent_at, answer.lease_s)
+        return self._apply(answer, sent_at)
+
+    def _apply(self, answer: SyncAnswer, sent_at: float) -> tuple[bool, bool]:
+        launches, changed = self._hands.apply(answer, sent_at)
+        self._start(launches)
+        if changed and not launches:
+            self._note_news()
+        return bool(launches), changed
+
+    def _start(self, hands: Sequence[TaskInHand]) -> None:
+        for hand in hands:
+            if self._errands.is_slow(hand):
+                self._pool.submit(self._errands.start, hand)
+            else:
+                self._errands.start(hand)
+
+    def _end_all(self) -> None:
+        """SIGKILL to every task, and wait until they are gone; nothing of them is reported."""
+        LOG.info("ending %d tasks", self._hands.discard_all())
+        until = time.monotonic() + _KILL_WAIT_S
+        while self._hands.any_left() and time.monotonic() < until:
+            if threading.current_thread() is self._watcher:
+                self._watch(0.1)
+            else:
+                time.sleep(0.02)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work for one task that may take long: getting it ready, handing over what it leaves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from gpuservice.agent.client import AgentClient, ApiAway, ApiError
+from gpuservice.agent.hand import TaskInHand
+from gpuservice.agent.hands import Hands
+from gpuservice.agent.handover import Handover
+from gpuservice.agent.preparing import (NoLongerWanted, Preparation, PreparationFailed,
+                                        needs_time, patiently)
+from gpuservice.agent.runner import LaunchError, Runner
+from gpuservice.agent.settings import AgentSettings
+from gpuservice.agent.wire import INLINE_LOG_BYTES, Device
+
+LOG = logging.getLogger(__name__)
+
+
+class Errands:
+    """What the agent's pool does; nothing here raises.
+
+    ``client``: this thread's client. ``news``: tell that there is something to report.
+    ``refused``: tell of an error that concerns the whole node.
+    """
+
+    def __init__(self, hands: Hands, runner: Runner, devices: Sequence[Device],
+                 settings: AgentSettings, client: Callable[[], AgentClient],
+                 news: Callable[[], None], refused: Callable[[Exception], None]) -> None:
+        self._hands, self._runner, self._devices = hands, runner, devices
+        self._settings, self._client = settings, client
+        self._news, self._refused = news, refused
+
+    def is_slow(self, hand: TaskInHand) -> bool:
+        """Whether starting it may wait for the network."""
+        return needs_time(hand.order)
+
+    def start(self, hand: TaskInHand) -> None:
+        """Prepare and launch; what fails makes the task gone with its failure."""
+        preparation = Preparation(
+            hand.order, self._runner, self._devices, lambda: self._start_wanted(hand),
+            self._settings.upload_retry_s)
+        try:
+            preparation.make(self._client())
+            self._hands.launch(hand)
+            return
+        except PreparationFailed as error:
+            hand.fail(error.kind, str(error))
+        except LaunchError as error:
+            hand.fail("platform", str(error))
+        except NoLongerWanted:
+            LOG.debug("task %s was stopped before it started", hand.order.task_id)
+        except ApiError as error:
+            self._refused(error)
+            hand.fail("platform", str(error))
+        except Exception as error:
+            LOG.exception("task %s could not be started", hand.order.task_id)
+            hand.fail("platform", f"{type(error).__name__}: {error}")
+        if not self._hands.closed:
+            self._hands.gone(hand)
+            self._news()
+
+    def _start_wanted(self, hand: TaskInHand) -> bool:
+        return hand.grace_s is None and self._hands.wanted(hand)
+
+    def finish(self, hand: TaskInHand) -> None:
+        """Hand over outputs, checkpoint and logs of an ended task; then it is gone."""
+        try:
+            if hand.result is not None and hand.result.cause not in ("setup", "lost"):
+                self._hand_over_data(hand)
+            patiently(lambda: hand.logs.ship(
+                self._client(), lambda: self._hands.wanted(hand), INLINE_LOG_BYTES // 2),
+                self._settings.upload_retry_s, lambda: self._hands.wanted(hand))
+        except NoLongerWanted:
+            LOG.debug("task %s: nobody wants what it left", hand.order.task_id)
+        except ApiError as error:
+            self._refused(error)
+        except Exception as error:
+            LOG.warning("task %s: not all was handed over", hand.order.task_id, exc_info=error)
+            hand.fail("platform", f"not all it left was handed over: {error}")
+        if not self._hands.closed:
+            self._hands.gone(hand)
+            self._news()
+
+    def _hand_over_data(self, hand: TaskInHand) -> None:
+        handover = self._handover(hand)
+        if hand.keeps_checkpoint:
+            try:
+                handover.checkpoint()
+            except (ApiAway, ApiError) as error:
+                hand.logs.note(f"the last checkpoint was not kept: {error}")
+        if hand.order.spec is not None and hand.order.spec.outputs:
+            handover.outputs()
+
+    def checkpoint(self, hand: TaskInHand) -> None:
+        """Keep a running task's checkpoint; the next interval tries again if this fails."""
+        try:
+            if self._hands.wanted(hand) and hand.state == "running":
+                self._handover(hand).checkpoint()
+        except (ApiAway, ApiError, NoLongerWanted) as error:
+            LOG.info("task %s: checkpoint not kept: %s", hand.order.task_id, error)
+        except Exception:
+            LOG.exception("task %s: checkpoint failed", hand.order.task_id)
+
+    def ship_logs(self) -> None:
+        """Post long logs of running tasks, so that only short ones ride in the next sync.
+
+        :raises ApiAway: and other client errors.
+        """
+        for hand in self._hands.logs_waiting():
+            hand.logs.ship(self._client(), lambda: self._hands.wanted(hand),  # noqa: B023
+                           INLINE_LOG_BYTES)
+
+    def _handover(self, hand: TaskInHand) -> Handover:
+        return Handover(hand, self._runner, self._client(), lambda: self._hands.wanted(hand),
+                        self._settings.upload_retry_s, self._settings.artifact_max_files)

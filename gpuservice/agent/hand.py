@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One task as the agent holds it, from the order to the service's word that it may be forgotten."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from gpuservice.agent.log_shipping import LogCursor
+from gpuservice.agent.task_files import Result
+from gpuservice.agent.wire import Failure, LogPiece, TaskOrder, TaskReport, TaskState
+
+
+@dataclass(slots=True)
+class TaskInHand:
+    """State of one task; changed under the agent's lock only.
+
+    ``discarded``: nobody wants it any more, it is cleaned at its end without a word.
+    ``launched``: given to the runner, so an end will come from there.
+    """
+
+    order: TaskOrder
+    logs: LogCursor
+    state: TaskState = "preparing"
+    started_at: float | None = None
+    result: Result | None = None
+    failure: Failure | None = None
+    launched: bool = False
+    discarded: bool = False
+    grace_s: float | None = None
+    checkpointed_at: float = 0.0
+    checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
+    #: The last completed checkpoint's number; they only grow.
+    checkpoint_seq: int = 0
+
+    @property
+    def has_data(self) -> bool:
+        """Whether its end means more than a report: outputs or a checkpoint to hand over."""
+        spec = self.order.spec
+        return spec is not None and bool(spec.outputs or self.keeps_checkpoint)
+
+    @property
+    def keeps_checkpoint(self) -> bool:
+        """Whether this rank's checkpoint is kept."""
+        spec = self.order.spec
+        return (spec is not None and spec.checkpoint is not None
+                and (spec.checkpoint.ranks == "all" or self.order.rank == 0))
+
+    def fail(self, kind: str, evidence: str) -> None:
+        """Note a failure; the first one stands."""
+        if self.failure is None:
+            self.failure = Failure(kind=kind, evidence=evidence)
+
+    def ended(self, result: Result) -> None:
+        """Take the runner's word on the end."""
+        self.result = result
+        if result.started_at is not None and result.cause != "setup":
+            self.started_at = result.started_at
+        if result.failure_class is not None:
+            self.fail(result.failure_class, result.evidence or "")
+
+    def report(self, log: dict[str, LogPiece]) -> TaskReport:
+        """What a sync says of it now."""
+        result = self.result or Result()
+        gone = self.state == "gone"
+        return TaskReport(
+            task_id=self.order.task_id, state=self.state, started_at=_when(self.started_at),
+            ended_at=_when(result.ended_at), exit_code=result.exit_code, signal=result.signal,
+            oom=result.oom, timed_out=result.timed_out, failure=self.failure if gone else None,
+            log=log)
+
+
+def _when(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

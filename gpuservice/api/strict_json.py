@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON as it is meant: no duplicate keys, no NaN, no unpaired surrogates, no endless nesting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from gpuservice.domain.errors import Invalid
+
+MAX_DEPTH = 20
+
+
+def parse(body: bytes) -> Any:
+    """The value of a body.
+
+    :raises Invalid: saying what is wrong with it and where.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"The body is not UTF-8 (byte {error.start}).") from error
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant,
+                           parse_int=_bounded)
+    except RecursionError as error:
+        raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels.") from error
+    except json.JSONDecodeError as error:
+        raise Invalid(f"The body is not JSON: {error.msg} at line {error.lineno}, "
+                      f"column {error.colno}.") from error
+    _check(value, "", 1)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Invalid(f"The key {key[:80]!r} stands twice in one object.")
+            seen.add(key)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise Invalid(f"{name} is not a JSON number.")
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > 20:
+        raise Invalid(f"The number {digits[:20]}... is too large.")
+    return int(digits)
+
+
+def _check(value: Any, pointer: str, depth: int) -> None:
+    if isinstance(value, str):
+        _check_text(value, pointer)
+    elif isinstance(value, dict):
+        _check_depth(depth)
+        for key, inner in value.items():
+            _check_text(key, pointer)
+            _check(inner, f"{pointer}/{escaped(key)}", depth + 1)
+    elif isinstance(value, list):
+        _check_depth(depth)
+        for index, inner in enumerate(value):
+            _check(inner, f"{pointer}/{index}", depth + 1)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
+
+
+def _check_text(text: str, pointer: str) -> None:
+    if "\0" in text:
+        raise Invalid("Text must not contain NUL characters.", pointer=pointer)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Invalid("Text must not contain unpaired surrogates.", pointer=pointer)
+
+
+def escaped(key: str) -> str:
+    """A key as a piece of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")

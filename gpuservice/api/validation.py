@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies and queries against their schemas; what is wrong is said with value and pointer."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
+
+from gpuservice.api.strict_json import escaped
+from gpuservice.domain.errors import Invalid
+
+
+def _is_integer(checker: Any, value: Any) -> bool:
+    """``1e3`` is a float to us, whatever JSON Schema says of it."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+Strict = extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer))
+
+
+class Checker:
+    """One compiled schema."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        Draft202012Validator.check_schema(schema)
+        self._validator = Strict(schema)
+
+    def check(self, value: Any) -> None:
+        """Raise ``Invalid`` for the most telling of the faults."""
+        if self._validator.is_valid(value):
+            return
+        error = best_match(self._validator.iter_errors(value))
+        raise Invalid(_sentence(error), pointer=_pointer(error))
+
+    def faults(self, value: Any) -> list[str]:
+        """Every fault, for answers."""
+        return [f"{_pointer(one)}: {one.message}" for one in self._validator.iter_errors(value)]
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> Checker:
+    return Checker(json.loads(text))
+
+
+def checker(schema: dict[str, Any]) -> Checker:
+    """The compiled checker of a schema (equal schemas share one)."""
+    return _compiled(json.dumps(schema, sort_keys=True))
+
+
+def _pointer(error: ValidationError) -> str:
+    path = "".join(f"/{escaped(str(part))}" for part in error.absolute_path)
+    if error.validator == "additionalProperties":
+        extra = _extra(error)
+        return f"{path}/{escaped(extra[0])}" if extra else path
+    if error.validator == "required":
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return f"{path}/{escaped(missing[0])}" if missing else path
+    return path
+
+
+def _extra(error: ValidationError) -> list[str]:
+    known = error.schema.get("properties", {})
+    return sorted(name for name in error.instance if name not in known)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _sentence(error: ValidationError) -> str:
+    name, limit, value = error.validator, error.validator_value, error.instance
+    where = str(error.absolute_path[-1]) if error.absolute_path else "The body"
+    match name:
+        case "additionalProperties" if error.validator_value is False:
+            allowed = ", ".join(sorted(error.schema.get("properties", {}))) or "none"
+            return f"The field {_extra(error)[0][:80]!r} is unknown here; allowed: {allowed}."
+        case "required":
+            missing = [one for one in limit if one not in value]
+            return f"The field {missing[0]!r} is missing."
+        case "type":
+            kinds = limit if isinstance(limit, str) else " or ".join(limit)
+            return f"{where} is {_shown(value)}; it must be of type {kinds}."
+        case "enum":
+            return (f"{where} is {_shown(value)}; allowed: "
+                    f"{', '.join(_shown(one) for one in limit)}.")
+        case "const":
+            return f"{where} is {_shown(value)}; it must be {_shown(limit)}."
+        case "minimum" | "exclusiveMinimum":
+            return f"{where} is {_shown(value)}; it must be at least {limit}."
+        case "maximum" | "exclusiveMaximum":
+            return f"{where} is {_shown(value)}; it must be at most {limit}."
+        case "pattern":
+            return f"{where} is {_shown(value)}; it must match {limit}."
+        case "maxLength" | "maxItems" | "maxProperties":
+            return f"{where} is too long; at most {limit} are allowed."
+        case "minLength" | "minItems" | "minProperties":
+            return f"{where} is {_shown(value)}; at least {limit} are needed."
+    return f"{where}: {error.message[:200]}"

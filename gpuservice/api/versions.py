@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""API versions: documents and the microversion header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import microversion_parse
+
+from gpuservice.domain.errors import GpuServiceError, Invalid
+
+MINIMUM = CURRENT = "1.0"
+
+
+class NotAcceptable(GpuServiceError):
+    """The microversion is out of range (406)."""
+
+    code = "gpu.request.microversion"
+    title = "Microversion not supported"
+
+
+def _document(root: str) -> dict[str, Any]:
+    return {
+        "id": "v1.0", "status": "CURRENT", "min_version": MINIMUM, "max_version": CURRENT,
+        "version": CURRENT,
+        "links": [{"rel": "self", "href": f"{root.rstrip('/')}/v1/"}],
+    }
+
+
+def listing(root: str) -> dict[str, Any]:
+    """The document of ``GET /``."""
+    return {"versions": [_document(root)]}
+
+
+def one(root: str) -> dict[str, Any]:
+    """The document of ``GET /v1``."""
+    return {"version": _document(root)}
+
+
+def check(headers: Mapping[str, str]) -> None:
+    """Raise ``Invalid`` (400) or ``NotAcceptable`` (406) for a microversion we do not have."""
+    if "OpenStack-API-Version" not in headers:
+        return
+    given = headers["OpenStack-API-Version"]
+    try:
+        wanted = microversion_parse.get_version({"openstack-api-version": given}, "gpu")
+    except ValueError as error:
+        raise Invalid(f"The microversion {given[:80]!r} is not well formed.") from error
+    if wanted is None or wanted == "latest":
+        return
+    try:
+        version = microversion_parse.parse_version_string(wanted)
+    except TypeError as error:
+        raise Invalid(f"The microversion {wanted[:80]!r} must be like {CURRENT}.") from error
+    if str(version) != CURRENT:
+        raise NotAcceptable(f"Version {version} is not served; {MINIMUM} to {CURRENT} are.",
+                            meta={"min_version": MINIMUM, "max_version": CURRENT})
