@@ -18,8 +18,15 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuservice.agent.client import (AgentClient, ApiAway, ApiError, Fenced, InstanceConflict,
-                                     Refused, Revoked)
+from gpuservice.agent.client import (
+    AgentClient,
+    ApiAway,
+    ApiError,
+    Fenced,
+    InstanceConflict,
+    Refused,
+    Revoked,
+)
 from gpuservice.agent.credentials import Identity, IdentityFile
 from gpuservice.agent.errands import Errands
 from gpuservice.agent.hand import TaskInHand

@@ -11,9 +11,14 @@ from urllib.parse import quote
 import requests
 
 from gpuservice.agent.settings import AgentSettings, UserData
-from gpuservice.agent.wire import (EPOCH_HEADER, Registered, Registration, SyncAnswer,
-                                   SyncRequest, WireError)
-
+from gpuservice.agent.wire import (
+    EPOCH_HEADER,
+    Registered,
+    Registration,
+    SyncAnswer,
+    SyncRequest,
+    WireError,
+)
 
 _T = TypeVar("_T")
 
@@ -154,7 +159,7 @@ class AgentClient:
         except requests.RequestException as error:
             raise ApiAway(str(error)) from error
 
-    def _call(self, method: str, path: str, *, headers: Mapping[str, str | None] | None = None,
+    def _call(self, method: str, path: str, *, headers: Mapping[str, Any] | None = None,
               timeout: tuple[float, float] | None = None, **more: Any) -> requests.Response:
         try:
             answer = self._session.request(

@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 
 from gpuservice.agent.client import AgentClient, ApiAway, ApiError
 from gpuservice.agent.hand import TaskInHand
-from gpuservice.agent.hands import Hands
 from gpuservice.agent.handover import Handover
-from gpuservice.agent.preparing import (NoLongerWanted, Preparation, PreparationFailed,
-                                        needs_time, patiently)
+from gpuservice.agent.hands import Hands
+from gpuservice.agent.preparing import (
+    NoLongerWanted,
+    Preparation,
+    PreparationFailed,
+    needs_time,
+    patiently,
+)
 from gpuservice.agent.runner import LaunchError, Runner
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.wire import INLINE_LOG_BYTES, Device

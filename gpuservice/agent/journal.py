@@ -7,6 +7,7 @@ for a new attempt. Lines are never removed while the node lives; 100 bytes a tas
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection
 
@@ -16,13 +17,8 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self._known: set[str] = set()
-        try:
-            with open(path, encoding="ascii") as file:
-                for line in file:
-                    if line.endswith("\n"):
-                        self._known.add(line.strip())
-        except FileNotFoundError:
-            pass  # noqa: SIM105 - a new node has none yet
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            self._known.update(line.strip() for line in file if line.endswith("\n"))
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._mend()
 

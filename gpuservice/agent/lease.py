@@ -43,7 +43,7 @@ class LeaseWriter:
     @property
     def deadline(self) -> float:
         """The deadline last written, on the boot-time clock; 0 without a lease."""
-        return self._deadline
+        return float(self._deadline)
 
     def touch(self) -> None:
         """Say that an agent is there."""

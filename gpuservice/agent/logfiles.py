@@ -9,6 +9,7 @@ service; together they never hold more than the stream's cap.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 
 STREAMS = ("stdout", "stderr")
@@ -88,7 +89,7 @@ class SegmentReader:
     def forget(self, offset: int) -> None:
         """Remove segments that end at or before ``offset``, but never the one being written."""
         segments = self._segments()
-        for (_, path), (following, _) in zip(segments, segments[1:], strict=False):
+        for (_, path), (following, _) in itertools.pairwise(segments):
             if following <= offset:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)

@@ -135,12 +135,10 @@ class Supervisor:
                 else:
                     self._read(handle)
             self._reap()
-            if self._status is not None:
-                return
             now = time.monotonic()
-            if not self._announced and now >= announce_at:
+            if not self._announced and now >= announce_at and self._status is None:
                 self._announce()
-            if self._must_die(now):
+            if self._status is None and self._must_die(now):
                 return
 
     def _announce(self) -> None:

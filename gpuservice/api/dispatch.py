@@ -36,8 +36,8 @@ from gpuservice.services.idempotency import IdempotencyKey, Replay
 from gpuservice.services.registry import Services
 
 LOG = logging.getLogger(__name__)
-_KEY = re.compile(r"^[\x21-\x7e]{1,255}$")
-_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")
+_KEY = re.compile(r"^[\x21-\x7e]{1,255}\Z")
+_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}\Z")
 Observe = Callable[[str, str, int, float], None]
 
 #: The caller of agent endpoints: the service knows the node by its secret.
@@ -85,6 +85,7 @@ class Dispatcher:
         versions.check(request.headers)
         caller = NODE if row.agent else self._caller(row, request, ids)
         for name, value in args.items():
+            strict_json.check_text(value, f"/{name}")
             if name != "path" and not _ID.match(value):
                 raise Invalid(f"{value[:80]!r} is not an id.", pointer=f"/{name}")
         call = Call(caller, self._services, args, self._query(row, request),
@@ -118,6 +119,8 @@ class Dispatcher:
             if len(values) > 1:
                 raise Invalid(f"The query parameter {name[:80]!r} stands twice.",
                               pointer=f"/{name}")
+            strict_json.check_text(name, "")
+            strict_json.check_text(values[0], f"/{name}")
             query[name] = values[0]
         if row.listing is None:
             self._check_query(row, query)

@@ -4,11 +4,17 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any, NoReturn
 
 from gpuservice.domain.errors import Invalid
 
 MAX_DEPTH = 20
+
+#: Neither a database nor a terminal should meet these; tab and line ends are text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def parse(body: bytes) -> Any:
@@ -22,7 +28,7 @@ def parse(body: bytes) -> Any:
         raise Invalid(f"The body is not UTF-8 (byte {error.start}).") from error
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant,
-                           parse_int=_bounded)
+                           parse_int=_bounded, parse_float=_finite)
     except RecursionError as error:
         raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels.") from error
     except json.JSONDecodeError as error:
@@ -53,13 +59,20 @@ def _bounded(digits: str) -> int:
     return int(digits)
 
 
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise Invalid(f"The number {digits[:20]} is too large.")
+    return value
+
+
 def _check(value: Any, pointer: str, depth: int) -> None:
     if isinstance(value, str):
-        _check_text(value, pointer)
+        check_text(value, pointer)
     elif isinstance(value, dict):
         _check_depth(depth)
         for key, inner in value.items():
-            _check_text(key, pointer)
+            check_text(key, pointer)
             _check(inner, f"{pointer}/{escaped(key)}", depth + 1)
     elif isinstance(value, list):
         _check_depth(depth)
@@ -72,10 +85,16 @@ def _check_depth(depth: int) -> None:
         raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels.")
 
 
-def _check_text(text: str, pointer: str) -> None:
-    if "\0" in text:
-        raise Invalid("Text must not contain NUL characters.", pointer=pointer)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+def check_text(text: str, pointer: str) -> None:
+    """Refuse control characters and unpaired surrogates.
+
+    :raises Invalid: with the pointer.
+    """
+    found = _CONTROL.search(text)
+    if found is not None:
+        raise Invalid(f"Text must not contain the control character U+{ord(found[0]):04X}.",
+                      pointer=pointer)
+    if _SURROGATE.search(text):
         raise Invalid("Text must not contain unpaired surrogates.", pointer=pointer)
 
 

@@ -56,6 +56,8 @@ def checker(schema: dict[str, Any]) -> Checker:
 
 def _pointer(error: ValidationError) -> str:
     path = "".join(f"/{escaped(str(part))}" for part in error.absolute_path)
+    if _is_key(error):
+        return f"{path}/{escaped(error.instance)}"
     if error.validator == "additionalProperties":
         extra = _extra(error)
         return f"{path}/{escaped(extra[0])}" if extra else path
@@ -63,6 +65,11 @@ def _pointer(error: ValidationError) -> str:
         missing = [name for name in error.validator_value if name not in error.instance]
         return f"{path}/{escaped(missing[0])}" if missing else path
     return path
+
+
+def _is_key(error: ValidationError) -> bool:
+    """Whether the fault is in the name of a field, not in its value."""
+    return "propertyNames" in error.absolute_schema_path and isinstance(error.instance, str)
 
 
 def _extra(error: ValidationError) -> list[str]:
@@ -78,6 +85,8 @@ def _shown(value: Any) -> str:
 def _sentence(error: ValidationError) -> str:
     name, limit, value = error.validator, error.validator_value, error.instance
     where = str(error.absolute_path[-1]) if error.absolute_path else "The body"
+    if _is_key(error):
+        where = "The key"
     match name:
         case "additionalProperties" if error.validator_value is False:
             allowed = ", ".join(sorted(error.schema.get("properties", {}))) or "none"

@@ -50,7 +50,7 @@ class Strategy(Protocol):
 
 def is_loopback(address: str) -> bool:
     """Whether an address (or ``localhost``) is this machine itself."""
-    if address == "localhost":
+    if address.lower() == "localhost":
         return True
     try:
         return ip_address(address.strip("[]")).is_loopback

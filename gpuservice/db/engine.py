@@ -21,22 +21,31 @@ def create_engine_from(conf: cfg.ConfigOpts) -> Engine:
     """The engine of ``[database] connection``; retries the first connection as configured."""
     return create_engine(
         conf.database.connection,
-        pool_size=conf.database.max_pool_size or 20,
+        pool_size=conf.database.max_pool_size,
+        max_overflow=conf.database.max_overflow,
         max_retries=conf.database.max_retries,
         retry_interval=conf.database.retry_interval,
     )
 
 
 def create_engine(
-    url: str, *, pool_size: int = 20, max_retries: int = 0, retry_interval: int = 1
+    url: str,
+    *,
+    pool_size: int = 20,
+    max_overflow: int = 50,
+    max_retries: int = 0,
+    retry_interval: int = 1,
 ) -> Engine:
-    """An engine for a URL, with the isolation that the transactions of this service need."""
+    """An engine for a URL, with the isolation that the transactions of this service need.
+
+    Connections are tried before use, so that a restart of the database costs no request.
+    """
     if make_url(url).get_backend_name() == "sqlite":
         return _sqlite(url, pool_size)
     engine: Engine = engines.create_engine(
         url,
         max_pool_size=pool_size,
-        max_overflow=pool_size,
+        max_overflow=max_overflow,
         pool_timeout=30,
         max_retries=max_retries,
         retry_interval=retry_interval,
@@ -81,6 +90,18 @@ def _sqlite(url: str, pool_size: int) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine
+
+
+def begin_snapshot(connection: Connection) -> None:
+    """Let the coming transaction see one moment, however many statements it has.
+
+    A transaction of SQLite always does. Elsewhere READ COMMITTED (right for guarded writes) would
+    show each statement a newer state.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execution_options(isolation_level="REPEATABLE READ")
+    elif connection.dialect.name in ("mysql", "mariadb"):
+        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def is_sqlite(engine: Engine) -> bool:

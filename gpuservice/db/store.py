@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from oslo_db import exception as db_exception
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gpuservice.db.engine import WRITING, is_sqlite
+from gpuservice.db.engine import WRITING, begin_snapshot, is_sqlite
 from gpuservice.db.unit_of_work import DatabaseUnitOfWork
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Clock, Ids, UnitOfWork
@@ -49,6 +50,12 @@ def is_transient(error: BaseException) -> bool:
     return False
 
 
+def is_away(error: BaseException) -> bool:
+    """Whether the database cannot be reached, or has no connection left for us."""
+    # A refused connection comes from SQLAlchemy as it is: oslo.db translates statements only.
+    return isinstance(error, (db_exception.DBConnectionError, OperationalError, PoolTimeout))
+
+
 class DatabaseStore:
     """Implements ``domain.ports.Store``.
 
@@ -78,18 +85,21 @@ class DatabaseStore:
         raise AssertionError("unreachable")
 
     def read(self, work: Callable[[UnitOfWork], R]) -> R:
-        """Run on a read-only view; nothing is committed.
+        """Run on a view of one moment; nothing is committed.
 
         :raises Busy: when the database is away.
         """
         try:
             with self.engine.connect() as connection:
+                begin_snapshot(connection)
                 try:
                     return work(self._unit(connection))
                 finally:
                     connection.rollback()
-        except db_exception.DBConnectionError as error:
-            raise _away() from error
+        except Exception as error:
+            if is_away(error):
+                raise _away() from error
+            raise
 
     def _unit(self, connection: object) -> UnitOfWork:
         unit: UnitOfWork = DatabaseUnitOfWork(connection, self._clock, self._ids, self._defaults)  # type: ignore[arg-type,assignment]
@@ -97,9 +107,9 @@ class DatabaseStore:
 
     def _judge(self, error: Exception, left: int) -> None:
         """Pause before another run, or raise what the caller should see."""
-        if isinstance(error, db_exception.DBConnectionError):
-            raise _away() from error
         if not is_transient(error):
+            if is_away(error):
+                raise _away() from error
             raise error
         if left == 0:
             if isinstance(error, db_exception.DBDuplicateEntry):

@@ -7,6 +7,7 @@ lies in the directory however the names are changed meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -54,10 +55,8 @@ def make_directory(root: int, names: Sequence[str], mode: int = 0o755) -> int:
     here = os.dup(root)
     for name in names:
         try:
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(name, mode, dir_fd=here)
-            except FileExistsError:
-                pass  # noqa: SIM105 - the next line says whether it is a real directory
             below = os.open(name, _DIRECTORY, dir_fd=here)
         finally:
             os.close(here)

@@ -47,8 +47,8 @@ class NvmlProbe:
             try:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
                 address = _address(self._nvml.nvmlDeviceGetPciInfo(handle).busId)
-            except Exception:  # noqa: S112 - a device without an address cannot be named
-                continue
+            except Exception:
+                continue  # a device without an address cannot be named
             reason = self._fault(handle)
             found.append(DeviceHealth(address=address, healthy=reason is None, reason=reason))
         return tuple(found)

@@ -88,10 +88,11 @@ class SchedulingReads:
             .where(attempt.live == 1, task.status != TaskStatus.GONE)
             .order_by(task.attempt_id, task.rank)
         )
-        return [
-            LiveTask(*values, shares=tuple(sorted(shares.get(values[0], ()))))
-            for values in map(tuple[Any, ...], self._c.execute(query))
-        ]
+        found = []
+        for row in self._c.execute(query):
+            values: list[Any] = [*row, tuple(sorted(shares.get(row[0], ())))]
+            found.append(LiveTask(*values))
+        return found
 
     def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
         """(project, name) -> (own limit or None, in use), for every project known."""

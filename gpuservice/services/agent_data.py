@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes hand over of their tasks, and fetch for them: logs, artifacts, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO
+
+from gpuservice.domain.errors import Conflict, Invalid, NotFound
+from gpuservice.domain.jobspec import check_path
+from gpuservice.domain.ports import Hint, StoredObject, UnitOfWork, Where
+from gpuservice.domain.states import TaskStatus
+from gpuservice.domain.work import Artifact, CheckpointSet, Task
+from gpuservice.services.agent_nodes import AgentNodes
+from gpuservice.services.deps import Deps
+from gpuservice.services.job_logs import log_key
+
+
+class AgentData:
+    """Data of a node's own tasks; the tasks of others do not exist for it."""
+
+    def __init__(self, deps: Deps, nodes: AgentNodes) -> None:
+        self._deps = deps
+        self._nodes = nodes
+
+    def logs(self, secret: str | None, epoch: int | None, task_id: str, stream: str,
+             offset: int, data: bytes) -> tuple[int, bool]:
+        """Append to a log; (next offset wanted, cap reached)."""
+        task = self._task(secret, epoch, task_id)
+        key = log_key(task.job_id, task.attempt_id, task.id, stream)
+        outcome = self._deps.logs.append(key, offset, data, self._deps.conf.logs.max_bytes)
+        self._deps.hints.send(Hint("logs", (task.job_id,)))
+        return outcome
+
+    def put_artifact(self, secret: str | None, epoch: int | None, task_id: str, path: str,
+                     stream: BinaryIO) -> StoredObject:
+        """Keep a result file; a second one of the same path replaces the first."""
+        task = self._task(secret, epoch, task_id)
+        check_path(path, "/path")
+        conf = self._deps.conf.artifacts
+        key = f"{_prefix(task)}/artifacts/{path}"
+        stored = self._deps.objects.put(key, stream, conf.max_bytes)
+
+        def work(uow: UnitOfWork) -> None:
+            self._live(uow, secret, epoch, task_id)
+            known = uow.artifacts.find(Where("task_id", "eq", task_id),
+                                       Where("path", "eq", path))
+            if known:
+                uow.artifacts.change(known[0].id, {"size": stored.size, "sha256": stored.sha256})
+                return
+            if uow.artifacts.count(Where("task_id", "eq", task_id)) >= conf.max_per_task:
+                raise Conflict(f"The task has {conf.max_per_task} artifacts; no more are kept.")
+            uow.artifacts.add(Artifact(
+                id=self._deps.ids.new(), job_id=task.job_id, attempt_id=task.attempt_id,
+                task_id=task.id, index=task.index, attempt=task.attempt, rank=task.rank,
+                project_id=task.project_id, path=path, size=stored.size, sha256=stored.sha256,
+                object_key=key, created_at=uow.now()))
+
+        self._deps.store.write(work)
+        return stored
+
+    def put_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
+                       path: str, stream: BinaryIO) -> StoredObject:
+        """Keep one file of a checkpoint that is not complete yet."""
+        task = self._task(secret, epoch, task_id)
+        check_path(path, "/path")
+        return self._deps.objects.put(
+            f"{_prefix(task)}/checkpoints/{seq}/{path}", stream, self._deps.conf.artifacts.max_bytes)
+
+    def complete_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
+                            files: Sequence[Mapping[str, Any]]) -> None:
+        """From now on the set may be restored; older sets of the same task go."""
+        for index, one in enumerate(files):
+            check_path(one["path"], f"/files/{index}/path")
+
+        def work(uow: UnitOfWork) -> list[str]:
+            task = self._live(uow, secret, epoch, task_id)
+            where = (Where("job_id", "eq", task.job_id), Where("index", "eq", task.index),
+                     Where("rank", "eq", task.rank))
+            if uow.checkpoints.count(*where, Where("attempt", "eq", task.attempt),
+                                     Where("seq", "eq", seq)):
+                return []
+            older = uow.checkpoints.find(*where, order=(("created_at", "desc"),))
+            for one in older[1:]:
+                uow.checkpoints.remove(one.id)
+            uow.checkpoints.add(CheckpointSet(
+                id=self._deps.ids.new(), job_id=task.job_id, index=task.index,
+                attempt=task.attempt, rank=task.rank, seq=seq, project_id=task.project_id,
+                files=tuple(dict(one) for one in files),
+                object_prefix=f"{_prefix(task)}/checkpoints/{seq}", created_at=uow.now()))
+            return [one.object_prefix for one in older[1:]]
+
+        for prefix in self._deps.store.write(work):
+            self._deps.objects.delete(prefix)
+
+    def checkpoint(self, secret: str | None, epoch: int | None, task_id: str) -> CheckpointSet:
+        """The newest complete set of an earlier attempt for this rank; raises ``NotFound``."""
+        def work(uow: UnitOfWork) -> CheckpointSet:
+            task = self._live(uow, secret, epoch, task_id)
+            job = uow.jobs.get(task.job_id)
+            rule = (job.spec.get("checkpoint") or {}) if job is not None else {}
+            rank = 0 if rule.get("ranks", "first") == "first" else task.rank
+            sets = uow.checkpoints.find(
+                Where("job_id", "eq", task.job_id), Where("index", "eq", task.index),
+                Where("rank", "eq", rank), Where("attempt", "lt", task.attempt),
+                order=(("attempt", "desc"), ("seq", "desc")), limit=1)
+            if not sets:
+                raise NotFound.of("checkpoint of task", task_id)
+            return sets[0]
+
+        return self._deps.store.read(work)
+
+    def checkpoint_file(self, secret: str | None, epoch: int | None, task_id: str, path: str
+                        ) -> BinaryIO:
+        """One file of the set that :meth:`checkpoint` names."""
+        found = self.checkpoint(secret, epoch, task_id)
+        if all(one["path"] != path for one in found.files):
+            raise NotFound.of("checkpoint file", path[:200])
+        return self._deps.objects.open(f"{found.object_prefix}/{path}")
+
+    def _task(self, secret: str | None, epoch: int | None, task_id: str) -> Task:
+        return self._deps.store.read(lambda uow: self._live(uow, secret, epoch, task_id))
+
+    def _live(self, uow: UnitOfWork, secret: str | None, epoch: int | None, task_id: str) -> Task:
+        """The task, if it is this node's, of its present epoch, and not gone."""
+        node = self._nodes.recognise(uow, secret, epoch)
+        task = uow.tasks.get(task_id)
+        if task is None or task.node_id != node.id or task.node_epoch != node.epoch:
+            raise NotFound.of("task", task_id)
+        if task.status == TaskStatus.GONE:
+            raise Conflict("The task is gone: nothing more is taken of it.")
+        return task
+
+
+def _prefix(task: Task) -> str:
+    """Everything of one attempt lies below one prefix."""
+    return f"{task.job_id}/{task.attempt_id}/{task.rank}"
+
+
+def epoch_of(text: str | None) -> int | None:
+    """The epoch header; raises ``Invalid``."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 18):
+        raise Invalid("OpenStack-GPU-Node-Epoch must be a whole number.")
+    return int(text)

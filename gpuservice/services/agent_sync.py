@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sync of a node: what it reports is written down, what it should run is told.
+
+A sync with nothing to say costs one indexed read: the orders of a node are remembered by its
+revision, which every change of its tasks raises.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuservice.domain.errors import Invalid, LogGap
+from gpuservice.domain.inventory import Node
+from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.states import TaskStatus
+from gpuservice.domain.task_environment import order
+from gpuservice.domain.work import Task
+from gpuservice.services.agent_nodes import AgentNodes, check_instance
+from gpuservice.services.deps import Deps
+from gpuservice.services.job_logs import log_key
+from gpuservice.services.waiting_room import WaitingRoom
+
+#: Stages in the order a task goes through them; a report never takes a task back.
+_STAGES = (TaskStatus.ASSIGNED, TaskStatus.PREPARING, TaskStatus.RUNNING, TaskStatus.FINISHING)
+
+#: Orders of so many nodes are remembered by one process.
+_REMEMBERED = 5000
+
+Orders = tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    """What a node is told."""
+
+    epoch: int
+    revision: int
+    lease_s: int | None
+    interval_s: float
+    tasks: Orders
+
+
+class AgentSync:
+    """Syncs of nodes."""
+
+    def __init__(self, deps: Deps, nodes: AgentNodes, room: WaitingRoom) -> None:
+        self._deps = deps
+        self._nodes = nodes
+        self._room = room
+        self._lock = threading.Lock()
+        self._orders: dict[str, tuple[int, Orders]] = {}
+
+    def sync(self, secret: str | None, body: Mapping[str, Any]) -> SyncAnswer:
+        """Take reports, answer orders; waits for news as the body allows."""
+        epoch = body["epoch"]
+        node = self._deps.store.read(
+            lambda uow: self._nodes.recognise(uow, secret, epoch))
+        check_instance(node, body["instance"], self._deps.clock.now())
+        reports = body.get("tasks", ())
+        if reports:
+            self._take_reports(node, reports)
+        if reports or self._due(node):
+            self._deps.store.write(lambda uow: self._renew(uow, node, body["instance"]))
+        known = body["revision"]
+
+        def look() -> SyncAnswer | None:
+            fresh = self._deps.store.read(
+                lambda uow: self._nodes.recognise(uow, secret, epoch))
+            return self._answer(fresh) if fresh.revision > known else None
+
+        news = self._room.wait_for(node.id, float(body.get("wait_s", 0)), look)
+        if news is not None:
+            return news
+        return self._answer(self._deps.store.read(
+            lambda uow: self._nodes.recognise(uow, secret, epoch)))
+
+    def _due(self, node: Node) -> bool:
+        """Whether the lease's renewal must be written: at most every fifth of the lease."""
+        if node.last_renewal_at is None:
+            return True
+        lease = node.lease_s or self._deps.conf.agent.lease_s
+        return node.last_renewal_at < self._deps.clock.now() - timedelta(seconds=lease / 5)
+
+    @staticmethod
+    def _renew(uow: UnitOfWork, node: Node, instance: str) -> None:
+        uow.nodes.renew(node.id, node.epoch, instance)
+
+    # -- orders ----------------------------------------------------------------------------
+    def _answer(self, node: Node) -> SyncAnswer:
+        conf = self._deps.conf.agent
+        return SyncAnswer(node.epoch, node.revision, node.lease_s, conf.interval_s,
+                          self._orders_of(node))
+
+    def _orders_of(self, node: Node) -> Orders:
+        if not node.live_tasks:
+            return ()
+        with self._lock:
+            known = self._orders.get(node.id)
+        if known is not None and known[0] == node.revision:
+            return known[1]
+        orders = self._deps.store.read(lambda uow: self._build(uow, node))
+        with self._lock:
+            if len(self._orders) >= _REMEMBERED:
+                self._orders.clear()
+            self._orders[node.id] = (node.revision, orders)
+        return orders
+
+    def _build(self, uow: UnitOfWork, node: Node) -> Orders:
+        """The orders of all tasks of a node (a fixed number of queries)."""
+        tasks = [task for task in uow.tasks.of_node(node.id) if task.node_epoch == node.epoch]
+        attempts = {one.id: one for one in uow.attempts.get_many(
+            {task.attempt_id for task in tasks})}
+        jobs = {one.id: one for one in uow.jobs.get_many({task.job_id for task in tasks})}
+        peers: dict[str, list[Task]] = {}
+        for task in uow.tasks.of_attempts(sorted(attempts)):
+            peers.setdefault(task.attempt_id, []).append(task)
+        shares: list[Any] = []
+        if tasks:
+            shares = uow.allocations.find(
+                Where("task_id", "in", [task.id for task in tasks]),
+                Where("released_at", "null"))
+        devices = {one.id: one for one in uow.devices.get_many(
+            {share.device_id for share in shares})}
+        return tuple(
+            order(jobs[task.job_id], attempts[task.attempt_id], task, peers[task.attempt_id],
+                  [(devices[share.device_id], share.milli) for share in shares
+                   if share.task_id == task.id],
+                  self._deps.conf.logs.max_bytes)
+            for task in tasks if task.job_id in jobs)
+
+    # -- reports ---------------------------------------------------------------------------
+    def _take_reports(self, node: Node, reports: Sequence[Mapping[str, Any]]) -> None:
+        tasks = {task.id: task for task in self._deps.store.read(
+            lambda uow: uow.tasks.of_node(node.id)) if task.node_epoch == node.epoch}
+        ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
+        told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
+        changed = [(task, report) for task, report in ours if _changes(task, report)]
+        if changed:
+            self._deps.store.write(lambda uow: self._write(uow, node, changed))
+            jobs = tuple(sorted({task.job_id for task, _ in changed}))
+            self._deps.hints.send(Hint("attempts", jobs))
+            if any(report["state"] == "gone" for _, report in changed):
+                self._deps.hints.send(Hint("jobs"))
+        if told:
+            self._deps.hints.send(Hint("logs", tuple(sorted(told))))
+
+    def _write(
+        self, uow: UnitOfWork, node: Node,
+        changed: Sequence[tuple[Task, Mapping[str, Any]]],
+    ) -> None:
+        """All reports of one sync in one transaction, unless the node was fenced meanwhile."""
+        self._nodes.recheck(uow, node)
+        attention: set[str] = set()
+        ends: list[TaskEnd] = []
+        for task, report in changed:
+            if report["state"] == "gone":
+                ends.append(_end(task, report))
+                continue
+            values: dict[str, Any] = {"status": report["state"]}
+            started = _time(report.get("started_at"))
+            if started is not None and task.claimed_started_at is None:
+                values["claimed_started_at"] = started
+            uow.tasks.change(task.id, values, Where("status", "ne", TaskStatus.GONE))
+            if report["state"] == TaskStatus.RUNNING:
+                attention.add(task.attempt_id)
+        if ends:
+            uow.tasks.gone(ends, uow.now())
+        if attention:
+            uow.attempts.change_many(sorted(attention), {"attention": True},
+                                     Where("live", "eq", 1))
+
+    def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
+        """Append the log pieces that ride along; their offsets make repeats harmless."""
+        told = False
+        for stream, piece in (report.get("log") or {}).items():
+            if piece is None:
+                continue
+            key = log_key(task.job_id, task.attempt_id, task.id, stream)
+            data = _bytes(piece.get("data_b64", ""))
+            try:
+                self._deps.logs.append(key, piece["offset"], data, self._deps.conf.logs.max_bytes)
+            except LogGap:
+                continue  # the node ships what is missing by the log call, which says from where
+            if piece.get("end"):
+                self._deps.logs.close(key)
+            told = told or bool(data) or bool(piece.get("end"))
+        if report["state"] == "gone":
+            for stream in ("stdout", "stderr"):
+                self._deps.logs.close(log_key(task.job_id, task.attempt_id, task.id, stream))
+            told = True
+        return told
+
+
+def _changes(task: Task, report: Mapping[str, Any]) -> bool:
+    state = report["state"]
+    if state == "gone":
+        return True
+    return _STAGES.index(TaskStatus(state)) > _STAGES.index(TaskStatus(task.status))
+
+
+def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
+    failure = report.get("failure") or {}
+    started = _time(report.get("started_at")) or task.claimed_started_at
+    return TaskEnd(
+        task_id=task.id, exit_code=report.get("exit_code"), signal=report.get("signal"),
+        oom=bool(report.get("oom")), timed_out=bool(report.get("timed_out")),
+        failure_class=failure.get("class"), failure_evidence=failure.get("evidence"),
+        claimed_started_at=started, claimed_ended_at=_time(report.get("ended_at")))
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f"{text[:80]!r} is not an ISO 8601 time.") from error
+    if value.tzinfo is None:
+        raise Invalid(f"{text[:80]!r} names no time zone.")
+    return value
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise Invalid("data_b64 is not base64.") from error

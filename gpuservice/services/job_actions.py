@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be done to a job: cancel, hold, release, requeue; of arrays also to some elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpuservice.domain.context import Caller, cause_of
+from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
+from gpuservice.domain.happenings import status_change
+from gpuservice.domain.ports import Delta, Hint, UnitOfWork, Where
+from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
+from gpuservice.domain.work import Attempt, Job, JobElement
+from gpuservice.services.deps import Deps
+from gpuservice.services.visibility import found, owned
+
+_WAITS = (JobStatus.QUEUED, JobStatus.HELD)
+
+
+def indices_of(text: str, size: int) -> list[int]:
+    """``3,7-9`` as indices.
+
+    :raises Invalid: when it is not that, or beyond the array.
+    """
+    chosen: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 16:
+            raise Invalid(f"indices is {text[:80]!r}; it must be like '3,7-9'.",
+                          pointer="/cancel/indices")
+        first, last = int(low), int(high) if dash else int(low)
+        if first > last or last >= size:
+            raise Invalid(f"indices is {text[:80]!r}; the array has 0 to {size - 1}.",
+                          pointer="/cancel/indices")
+        chosen.update(range(first, last + 1))
+    return sorted(chosen)
+
+
+class JobActions:
+    """Actions on jobs; what already holds is fine, what the status forbids is a conflict."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    def act(self, caller: Caller, ident: str, action: str, indices: str | None) -> None:
+        """Do one of cancel, hold, release, requeue."""
+        def work(uow: UnitOfWork) -> None:
+            job = owned(uow.jobs, caller, ident, "job", lock=True)
+            if action == "cancel":
+                if indices is None:
+                    self.cancel_whole(uow, caller, job)
+                else:
+                    self._cancel_some(uow, caller, job, indices)
+            elif action == "requeue":
+                self._requeue(uow, caller, job)
+            else:
+                self.set_hold(uow, caller, job, action == "hold")
+
+        self._deps.store.write(work)
+        self._deps.hints.send(Hint("attempts", (ident,)))
+        self._deps.hints.send(Hint("jobs", (ident,)))
+
+    def set_hold(self, uow: UnitOfWork, caller: Caller, job: Job, hold: bool) -> None:
+        """Hold back (or release) what waits of the job."""
+        if job.status in JOB_ENDED or job.status == JobStatus.CANCELLING:
+            raise InvalidTransition("job", job.status, "hold" if hold else "release")
+        if job.on_hold == hold:
+            return
+        if not job.waiting_elements:
+            raise Conflict(f"The job is {job.status}: nothing of it waits.")
+        values: dict[str, Any] = {"on_hold": hold}
+        event = "hold" if hold else "release"
+        if job.status in _WAITS:
+            values["status"] = JOB.after(job.status, event)
+            values["status_reason"] = "by request" if hold else None
+            self._event(uow, caller, job, event, job.status, values["status"])
+        uow.jobs.change(job.id, values)
+
+    def cancel_whole(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
+        """End the job: what waits at once, what runs by way of its nodes."""
+        if job.status == JobStatus.CANCELLED or job.status == JobStatus.CANCELLING:
+            return
+        if job.status in JOB_ENDED:
+            raise InvalidTransition("job", job.status, "cancel")
+        self._event(uow, caller, job, "cancel", job.status, JobStatus.CANCELLING)
+        waiting = job.waiting_elements
+        uow.quotas.give_back(job.project_id, {"jobs:queued": waiting})
+        values: dict[str, Any] = {
+            "status": JobStatus.CANCELLING, "waiting_elements": 0, "on_hold": False,
+            "cancelled_elements": Delta(waiting), "waiting_code": None, "waiting_summary": None,
+            "waiting_position": None, "waiting_estimated_start_at": None}
+        if job.is_array:
+            self._cancel_requeued(uow, job)
+        if not job.live_elements:
+            values.update(status=JobStatus.CANCELLED, ended_at=uow.now(),
+                          failure_class="cancelled")
+            self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING,
+                        JobStatus.CANCELLED)
+        uow.jobs.change(job.id, values)
+        uow.drop_explanations([job.id])
+        self._stop(uow, uow.attempts.find(
+            Where("job_id", "eq", job.id), Where("live", "eq", 1)), "cancelled")
+
+    def _cancel_requeued(self, uow: UnitOfWork, job: Job) -> None:
+        for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
+            uow.elements.change(job.id, element.index, {
+                "status": JobStatus.CANCELLED, "ended_at": uow.now(),
+                "failure_class": "cancelled"})
+
+    def _cancel_some(self, uow: UnitOfWork, caller: Caller, job: Job, text: str) -> None:
+        if not job.is_array:
+            raise Invalid("The job is no array: it has no indices.", pointer="/cancel/indices")
+        if job.status in JOB_ENDED:
+            raise InvalidTransition("job", job.status, "cancel")
+        wanted = indices_of(text, job.elements)
+        rows = {one.index: one for one in uow.elements.of_keys(
+            [(job.id, index) for index in wanted])}
+        waiting = [index for index in wanted
+                   if index not in rows or rows[index].status == JobStatus.QUEUED]
+        self._end_waiting(uow, job, waiting, rows)
+        live = [row.index for row in rows.values()
+                if row.status in (JobStatus.STARTING, JobStatus.RUNNING)]
+        if live:
+            self._stop(uow, uow.attempts.find(
+                Where("job_id", "eq", job.id), Where("live", "eq", 1),
+                Where("index", "in", live)), "cancelled")
+        for index in (*waiting, *live):
+            self._event(uow, caller, job, "cancel", job.status, job.status, index)
+        if waiting:
+            # The conductor ends an array of which nothing is left.
+            left = job.waiting_elements - len(waiting)
+            if not left and not job.live_elements:
+                self._end_array(uow, caller, found(uow.jobs, job.id, "job"))
+
+    def _end_waiting(self, uow: UnitOfWork, job: Job, waiting: Sequence[int],
+                     rows: dict[int, JobElement]) -> None:
+        if not waiting:
+            return
+        now = uow.now()
+        uow.quotas.give_back(job.project_id, {"jobs:queued": len(waiting)})
+        uow.jobs.change(job.id, {"waiting_elements": Delta(-len(waiting)),
+                                 "cancelled_elements": Delta(len(waiting))})
+        uow.elements.add_many([
+            JobElement(job_id=job.id, index=index, project_id=job.project_id,
+                       status=JobStatus.CANCELLED, queued_at=job.queued_at, ended_at=now,
+                       failure_class="cancelled")
+            for index in waiting if index not in rows])
+        for index in waiting:
+            if index in rows:
+                uow.elements.change(job.id, index, {
+                    "status": JobStatus.CANCELLED, "ended_at": now,
+                    "failure_class": "cancelled"})
+
+    def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
+        failed = job.failed_elements or job.timed_out_elements
+        event, status = ("fail", JobStatus.FAILED) if failed else (
+            "cancelled", JobStatus.CANCELLED)
+        uow.jobs.change(job.id, {
+            "status": status, "ended_at": uow.now(),
+            "failure_class": None if failed else "cancelled"})
+        uow.drop_explanations([job.id])
+        self._event(uow, caller, job, event, job.status, status)
+
+    def _requeue(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
+        if job.status in _WAITS:
+            return
+        if job.status not in (JobStatus.STARTING, JobStatus.RUNNING):
+            raise InvalidTransition("job", job.status, "requeue")
+        self._stop(uow, uow.attempts.find(
+            Where("job_id", "eq", job.id), Where("live", "eq", 1)), "requeue")
+        self._event(uow, caller, job, "requeue_requested", job.status, job.status)
+
+    @staticmethod
+    def _stop(uow: UnitOfWork, attempts: Iterable[Attempt], reason: str) -> None:
+        """Ask for the end of attempts; the first reason stays, but a cancel beats the rest."""
+        ids = [one.id for one in attempts
+               if one.stop_reason is None or reason == "cancelled"]
+        if ids:
+            uow.attempts.change_many(ids, {
+                "stop_reason": reason, "stop_requested_at": uow.now(), "attention": True})
+
+    def _event(self, uow: UnitOfWork, caller: Caller, job: Job, event: str, before: str,
+               after: str, index: int | None = None) -> None:
+        uow.events.add(status_change(
+            self._deps.ids, uow.now(), cause_of(caller), "job", event, job.id, before, after,
+            project_id=job.project_id, detail={} if index is None else {"index": index}))

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: create, try, list, show, change, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuservice.domain.context import Caller, cause_of
+from gpuservice.domain.errors import Conflict, Forbidden
+from gpuservice.domain.happenings import happening
+from gpuservice.domain.jobspec import priority_of
+from gpuservice.domain.ports import DryRun, Hint, Page, UnitOfWork, Where
+from gpuservice.domain.states import JOB_ENDED
+from gpuservice.domain.work import Allocation, Attempt, Job, Task
+from gpuservice.services.deps import Deps
+from gpuservice.services.idempotency import Once
+from gpuservice.services.job_actions import JobActions
+from gpuservice.services.job_rules import check_priority, job_row
+from gpuservice.services.visibility import check_generation, found, owned
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job with the names that its answer shows."""
+
+    job: Job
+    queue: str
+    nodes: tuple[str, ...] = ()
+    granted: tuple[dict[str, Any], ...] = field(default=())
+
+
+class Jobs:
+    """Jobs."""
+
+    def __init__(self, deps: Deps, actions: JobActions) -> None:
+        self._deps = deps
+        self._actions = actions
+
+    def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> JobView:
+        """Put a job in line; the quota of waiting jobs is taken with it."""
+        def work(uow: UnitOfWork) -> JobView:
+            once.begin(uow)
+            job = job_row(uow, self._deps, caller, body)
+            uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
+            uow.jobs.add(job)
+            uow.events.add(happening(
+                self._deps.ids, uow.now(), cause_of(caller), "job.create", "job", job.id,
+                project_id=job.project_id,
+                detail={"to": job.status, "elements": job.elements}))
+            view = JobView(job, str(body.get("queue", "default")))
+            once.keep(uow, view)
+            return view
+
+        view = self._deps.store.write(work)
+        self._deps.hints.send(Hint("jobs", (view.job.id,)))
+        return view
+
+    def dry_run(self, caller: Caller, body: Mapping[str, Any]) -> tuple[JobView, DryRun]:
+        """What would happen; every rule of ``create`` holds, nothing is kept."""
+        job = self._deps.store.read(lambda uow: job_row(uow, self._deps, caller, body))
+        return JobView(job, str(body.get("queue", "default"))), self._deps.planning.dry_run(job)
+
+    def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[JobView], int | None]:
+        """One page (a fixed number of queries)."""
+        def work(uow: UnitOfWork) -> tuple[list[JobView], int | None]:
+            jobs = uow.jobs.page(_by_queue_id(uow, page))
+            total = uow.jobs.count(*page.where, labels=page.labels) if count else None
+            return views(uow, jobs), total
+
+        return self._deps.store.read(work)
+
+    def show(self, caller: Caller, ident: str) -> JobView:
+        """One."""
+        return self._deps.store.read(
+            lambda uow: views(uow, [owned(uow.jobs, caller, ident, "job")])[0])
+
+    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
+               generation: int | None) -> JobView:
+        """Change priority, labels, time limit or hold."""
+        def work(uow: UnitOfWork) -> JobView:
+            job = owned(uow.jobs, caller, ident, "job", lock=True)
+            check_generation(job, generation)
+            values = self._values(uow, caller, job, patch)
+            if values:
+                uow.jobs.change(ident, values, edit=True)
+                uow.events.add(happening(
+                    self._deps.ids, uow.now(), cause_of(caller), "job.change", "job", ident,
+                    project_id=job.project_id, detail={"fields": sorted(patch)}))
+            if "hold" in patch:
+                self._actions.set_hold(uow, caller, found(uow.jobs, ident, "job"), patch["hold"])
+            return views(uow, [found(uow.jobs, ident, "job")])[0]
+
+        view = self._deps.store.write(work)
+        self._deps.hints.send(Hint("jobs", (ident,)))
+        return view
+
+    @staticmethod
+    def _values(
+        uow: UnitOfWork, caller: Caller, job: Job, patch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        if job.status in JOB_ENDED and set(patch) - {"labels"}:
+            raise Conflict(f"The job is {job.status}; only its labels may still change.")
+        if "labels" in patch:
+            merged = {**job.labels, **patch["labels"]}
+            values["labels"] = {key: value for key, value in merged.items() if value is not None}
+        if "priority" in patch:
+            priority = priority_of(patch["priority"])
+            check_priority(priority, found(uow.queues, job.queue_id, "queue"))
+            values["priority"] = priority
+        if "max_runtime_s" in patch:
+            raised = _raised(job.max_runtime_s, patch["max_runtime_s"])
+            if job.live_elements and raised and not caller.is_manager:
+                raise Forbidden("Raising the time limit of a running job is a manager's.",
+                                pointer="/job/max_runtime_s")
+            values["max_runtime_s"] = patch["max_runtime_s"]
+        return values
+
+    def delete(self, caller: Caller, ident: str, generation: int | None) -> bool:
+        """Delete an ended job with logs and artifacts (True), or cancel a live one, which goes
+        at its end (False)."""
+        def work(uow: UnitOfWork) -> Job | None:
+            job = owned(uow.jobs, caller, ident, "job", lock=True)
+            check_generation(job, generation)
+            if job.status not in JOB_ENDED:
+                uow.jobs.change(ident, {"delete_requested": True})
+                self._actions.cancel_whole(uow, caller, job)
+                job = found(uow.jobs, ident, "job")
+                if job.status not in JOB_ENDED:
+                    return None
+            remove_job(uow, job)
+            uow.events.add(happening(
+                self._deps.ids, uow.now(), cause_of(caller), "job.delete", "job", ident,
+                project_id=job.project_id))
+            return job
+
+        job = self._deps.store.write(work)
+        self._deps.hints.send(Hint("attempts", (ident,)))
+        if job is None:
+            return False
+        self._deps.logs.delete(ident)
+        self._deps.objects.delete(ident)
+        return True
+
+
+def remove_job(uow: UnitOfWork, job: Job) -> None:
+    """Remove an ended job's rows; events and allocations (the account) stay."""
+    uow.drop_explanations([job.id])
+    for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
+        uow.artifacts.remove(artifact.id)
+    uow.jobs.remove(job.id)
+
+
+def _raised(before: int | None, after: int | None) -> bool:
+    if before is None:
+        return False
+    return after is None or after > before
+
+
+def _by_queue_id(uow: UnitOfWork, page: Page) -> Page:
+    """A filter by queue name as one by id."""
+    where: list[Where] = []
+    for one in page.where:
+        if one.field != "queue_id":
+            where.append(one)
+            continue
+        wanted = one.value if isinstance(one.value, list) else [one.value]
+        ids = [row.id for row in uow.queues.find(Where("name", "in", wanted))]
+        op = "notin" if one.op == "ne" else "in"
+        where.append(Where("queue_id", op, [*ids, *wanted]))
+    return Page(tuple(where), page.sort, page.limit, page.marker, page.labels)
+
+
+def views(uow: UnitOfWork, jobs: Sequence[Job]) -> list[JobView]:
+    """Jobs with queue names, and where live ones are (a fixed number of queries)."""
+    queues = {row.id: row.name for row in uow.queues.get_many({job.queue_id for job in jobs})}
+    live = [job.id for job in jobs if job.live_elements]
+    attempts: list[Attempt] = []
+    if live:
+        attempts = uow.attempts.find(Where("job_id", "in", live), Where("live", "eq", 1))
+    tasks: dict[str, list[Task]] = {}
+    for task in uow.tasks.of_attempts([one.id for one in attempts]):
+        tasks.setdefault(task.job_id, []).append(task)
+    names = {node.id: node.name for node in uow.nodes.get_many(
+        {task.node_id for group in tasks.values() for task in group})}
+    held = _held(uow, [task.id for group in tasks.values() for task in group])
+    return [
+        JobView(
+            job, queues.get(job.queue_id, ""),
+            tuple(sorted({names[task.node_id] for task in tasks.get(job.id, ())})),
+            tuple(_granted(task, names, held.get(task.id, [])) for task in
+                  tasks.get(job.id, ())[:100]))
+        for job in jobs
+    ]
+
+
+def _held(uow: UnitOfWork, task_ids: Sequence[str]) -> dict[str, list[Allocation]]:
+    held: dict[str, list[Allocation]] = {}
+    if task_ids:
+        for one in uow.allocations.find(Where("task_id", "in", list(task_ids)),
+                                        Where("released_at", "null")):
+            held.setdefault(one.task_id, []).append(one)
+    return held
+
+
+def _granted(task: Task, names: Mapping[str, str], held: Sequence[Allocation]) -> dict[str, Any]:
+    shared = any(one.milli < 1000 for one in held)
+    return {
+        "index": task.index, "rank": task.rank, "node": names[task.node_id],
+        "gpu_milli": task.gpu_milli,
+        "devices": [{"device_id": one.device_id, "milli": one.milli} for one in held],
+        "sharing": "cooperative" if shared else "exclusive",
+    }
+
+

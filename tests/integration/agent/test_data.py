@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs, outputs and checkpoints of real tasks."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+
+import pytest
+
+from gpuservice.agent import process_tree
+from tests.integration.agent.conftest import until
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A directory open for file URLs, writable for every task's user."""
+    root = tmp_path / "data"
+    root.mkdir()
+    root.chmod(0o1777)
+    (root / "in.txt").write_text("input\n")
+    return root
+
+
+@pytest.fixture
+def web():
+    """A web server with one page, a redirect to it and one to a forbidden address."""
+    stored = {}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            """Quiet."""
+
+        def do_GET(self):
+            target = {"/moved": "/page", "/away": "http://169.254.169.254/latest"}.get(self.path)
+            self.send_response(302 if target else 200 if self.path == "/page" else 404)
+            if target:
+                self.send_header("Location", target)
+            self.send_header("Content-Length", "0" if self.path != "/page" else "4")
+            self.end_headers()
+            self.wfile.write(b"page" if self.path == "/page" else b"")
+
+        def do_PUT(self):
+            stored[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(201)
+            self.end_headers()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.stored = stored
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_inputs_by_file_and_http(api, make_agent, files, web):
+    make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
+    base = f"http://127.0.0.1:{web.server_address[1]}"
+    api.want("t1", command=["sh", "-c", "cat data/in.txt renamed page2"], inputs=[
+        {"source": f"file://{files}/in.txt", "path": "data/"},
+        {"source": f"file://{files}/in.txt", "path": "renamed"},
+        {"source": f"{base}/moved", "path": "page2"}])
+    assert api.until_gone("t1")["exit_code"] == 0
+    assert api.log("t1") == b"input\ninput\npage"
+
+
+@pytest.mark.parametrize(("source", "path", "kind"), [
+    ("file://{root}/missing", "x", "data"),
+    ("file:///etc/passwd", "x", "permission"),
+    ("file://{root}/../../../../etc/passwd", "x", "permission"),
+    ("file://{root}/link", "x", "data"),
+    ("file://{root}/in.txt", "../x", "data"),
+    ("http://{web}/missing", "x", "data"),
+    ("http://{web}/away", "x", "permission"),
+    ("http://169.254.169.254/latest", "x", "permission"),
+    ("gopher://{web}/page", "x", "data"),
+])
+def test_inputs_that_cannot_be_had(api, make_agent, files, web, source, path, kind):
+    (files / "link").symlink_to("/etc/passwd")
+    make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
+    name = f"127.0.0.1:{web.server_address[1]}"
+    api.want("t1", command=["true"], inputs=[
+        {"source": source.format(root=files, web=name), "path": path}])
+    report = api.until_gone("t1")
+    assert report["failure"]["class"] == kind
+    assert report["exit_code"] is None
+
+
+def test_loopback_is_refused_by_default(api, agent, web):
+    api.want("t1", command=["true"], inputs=[
+        {"source": f"http://127.0.0.1:{web.server_address[1]}/page", "path": "x"}])
+    assert api.until_gone("t1")["failure"]["class"] == "permission"
+
+
+def test_outputs_are_kept_and_nothing_else(api, make_agent, files, web):
+    make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
+    base = f"http://127.0.0.1:{web.server_address[1]}"
+    api.want("t1", script="""mkdir -p out/deep; echo a > out/a; echo b > out/deep/b; : > out/empty
+        ln -s /etc/passwd out/link; mkfifo out/pipe; ln -s /etc out/etc; exit 3""",
+             outputs=[{"path": "out/"}, {"path": "out/link"}, {"path": "../../order.json"},
+                      {"path": "missing"}, {"path": "/etc/passwd"}, {"path": "out/etc/passwd"},
+                      {"path": "out/deep/", "target": f"file://{files}/{{job_id}}/"},
+                      {"path": "out/a", "target": f"{base}/kept"},
+                      {"path": "out/a", "target": "file:///etc/gpuservice-stolen"}])
+    report = api.until_gone("t1")
+    assert report["exit_code"] == 3
+    assert api.artifacts == {("t1", "out/a"): b"a\n", ("t1", "out/deep/b"): b"b\n",
+                             ("t1", "out/empty"): b""}
+    assert (files / "job-1" / "b").read_text() == "b\n"
+    assert web.stored == {"/kept": b"a\n"}
+    assert not os.path.exists("/etc/gpuservice-stolen")
+    notes = api.log("t1", "stderr").decode()
+    for word in ("out/link", "out/pipe", "missing", "order.json", "gpuservice-stolen"):
+        assert word in notes
+
+
+def test_checkpoint_and_resume(api, agent):
+    script = """
+        cat "$GPUSERVICE_CHECKPOINT_DIR/step" 2>/dev/null; echo "$GPUSERVICE_RESUMED"
+        trap 'echo last > "$GPUSERVICE_CHECKPOINT_DIR/step"; exit 0' TERM
+        mkdir -p "$GPUSERVICE_CHECKPOINT_DIR"; cd "$GPUSERVICE_CHECKPOINT_DIR"
+        echo half > x.tmp; echo one > new; mv new step
+        while :; do sleep 0.05; done"""
+    checkpoint = {"path": "ckpt/", "interval_s": 1, "ranks": "first"}
+    api.want("t1", script=script, checkpoint=checkpoint)
+    api.until(lambda: api.sets.get("t1"), "the first checkpoint")
+    assert [one["path"] for one in api.sets["t1"][0]["files"]] == ["ckpt/step"]
+    assert api.restore == {"ckpt/step": b"one\n"}
+    api.stop("t1")
+    assert api.until_gone("t1")["exit_code"] == 0
+    assert api.restore == {"ckpt/step": b"last\n"}
+    api.want("t2", script=script, checkpoint=checkpoint, restore_checkpoint=True)
+    api.until(lambda: api.log("t2") == b"last\n1\n", "the resumed task's output")
+    api.stop("t2", grace_s=0)
+    api.until_gone("t2")
+    api.want("t3", script="echo $GPUSERVICE_RESUMED", checkpoint=checkpoint, rank=1)
+    api.until_gone("t3")
+    assert "t3" not in api.sets
+    until(lambda: process_tree.of_task("t2") == [], "the end")

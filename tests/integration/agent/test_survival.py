@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents that die, freeze, lose their service or their lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from gpuservice.agent import process_tree
+from tests.integration.agent.conftest import supervisor_pid, until
+
+
+def test_killed_agent_adopts_and_reports_one_end(api, make_agent, tmp_path):
+    agent = make_agent().start()
+    api.want("long", script="echo begin; sleep 3; echo end; exit 7\n")
+    api.want("short", script="sleep 1; exit 5\n")
+    api.until_state("long", "running")
+    api.until_state("short", "running")
+    first = process_tree.of_task("long")
+    agent.end(signal.SIGKILL)
+    until(lambda: process_tree.of_task("short") == [], "the short one's end")
+    assert process_tree.of_task("long") == first
+    agent.start()
+    assert api.until_gone("short")["exit_code"] == 5
+    assert api.until_gone("long")["exit_code"] == 7
+    assert api.log("long") == b"begin\nend\n"
+    assert len({one["secret"] for one in api.registrations}) == 1
+
+
+def test_sigterm_leaves_tasks_and_stop_tasks_ends_them(api, make_agent):
+    agent = make_agent().start()
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    assert agent.end() == 0
+    assert len(process_tree.of_task("t1")) == 1
+    agent.start("--stop-tasks")
+    before = len(api.reports)
+    api.until(lambda: len(api.reports) > before, "the adoption")
+    assert agent.end() == 0
+    assert process_tree.of_task("t1") == []
+
+
+def test_journalled_task_is_never_started_again(api, make_agent):
+    agent = make_agent().start()
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    agent.end(signal.SIGKILL)
+    os.kill(supervisor_pid(agent.state, "t1"), signal.SIGKILL)
+    agent.start()
+    report = api.until_gone("t1")
+    assert report["failure"]["class"] == "node_failure"
+    assert process_tree.of_task("t1") == []
+    api.want("t1", command=["true"])
+    api.gone.clear()
+    assert api.until_gone("t1")["failure"]["class"] == "node_failure"
+
+
+def test_orphans_end(api, make_agent):
+    agent = make_agent(orphan_after_s=1).start()
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    agent.end(signal.SIGKILL)
+    until(lambda: process_tree.of_task("t1") == [], "the orphan's end", 5)
+    agent.start()
+    assert "adopted" in api.until_gone("t1")["failure"]["evidence"]
+
+
+def test_without_a_lease_tasks_outlive_the_service(api, agent):
+    api.want("t1", script="sleep 2; exit 6\n")
+    api.until_state("t1", "running")
+    api.away = True
+    until(lambda: process_tree.of_task("t1") == [], "its own end")
+    api.away = False
+    assert api.until_gone("t1")["exit_code"] == 6
+
+
+def test_lease_runs_out(api, make_agent):
+    api.lease_s = 2
+    make_agent().start()
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    time_away = time.monotonic()
+    api.away = True
+    until(lambda: process_tree.of_task("t1") == [], "the lease's end", 6)
+    assert time.monotonic() - time_away < 4
+    api.away = False
+    assert "lease" in api.until_gone("t1")["failure"]["evidence"]
+
+
+def test_lease_holds_while_the_service_answers(api, make_agent):
+    api.lease_s = 1
+    make_agent().start()
+    api.want("t1", command=["sleep", "3"])
+    assert api.until_gone("t1")["exit_code"] == 0
+
+
+def test_thawed_node_is_empty_within_two_seconds(api, make_agent):
+    api.lease_s = 2
+    agent = make_agent().start()
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    node = agent.processes(["t1"])
+    for pid in node:
+        os.kill(pid, signal.SIGSTOP)
+    frozen = time.monotonic()
+    until(lambda: time.monotonic() - frozen > 3, "a lease and a half")
+    api.fence()
+    for pid in node:
+        os.kill(pid, signal.SIGCONT)
+    thawed = time.monotonic()
+    until(lambda: process_tree.of_task("t1") == [], "the end of the task")
+    assert time.monotonic() - thawed < 2
+    api.until(lambda: len(api.registrations) == 2, "the new registration")
+    assert "t1" not in api.gone
+
+
+def test_fencing_ends_everything_and_registers_anew(api, agent):
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    api.fence()
+    until(lambda: process_tree.of_task("t1") == [], "the kill", 5)
+    api.want("t2", command=["true"])
+    assert api.until_gone("t2")["exit_code"] == 0
+    assert len(api.registrations) == 2
+
+
+def test_revoked_agent_ends_everything_and_itself(api, agent):
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    api.revoked = True
+    api.drop("t1")
+    assert agent.process.wait(10) == 1
+    assert process_tree.of_task("t1") == []
+
+
+def test_spawner_may_die(api, agent):
+    api.want("t1", script="sleep 1; exit 9\n")
+    api.until_state("t1", "running")
+    children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text()
+    for pid in map(int, children.split()):
+        os.kill(pid, signal.SIGKILL)
+    api.want("t2", command=["true"])
+    assert api.until_gone("t1")["exit_code"] == 9
+    assert api.until_gone("t2")["state"] == "gone"
+    api.want("t3", command=["true"])
+    assert api.until_gone("t3")["exit_code"] == 0
