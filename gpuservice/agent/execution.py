@@ -93,6 +93,9 @@ def _evidence(error: OSError, launch: Launch, step: str) -> str:
     if step != "image":
         return f"the task's surroundings could not be made: {reason}"
     name = "script" if launch.argv is None else launch.argv[0]
+    places = [f"{place}/{name}" for place in launch.env.get("PATH", "").split(":") if place]
+    if "/" not in name and launch.argv and not any(map(os.path.isfile, places)):
+        return f"program {name!r} not found"
     interpreter = _interpreter(launch)
     if interpreter is not None and error.errno in (errno.ENOENT, errno.EACCES):
         return f"interpreter {interpreter!r} of {name!r} cannot be run: {reason}"

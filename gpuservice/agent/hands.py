@@ -138,6 +138,11 @@ class Hands:
         with self._lock:
             if hand.result is None:
                 hand.result = Result(ended_at=time.time(), cause="setup")
+            if hand.discarded:
+                self._forget(hand)
+                return
+        self._runner.wipe(hand.order.task_id)
+        with self._lock:
             hand.state = "gone"
             if hand.discarded:
                 self._forget(hand)

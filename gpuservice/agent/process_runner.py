@@ -18,6 +18,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuservice.agent import process_tree, task_files
+from gpuservice.agent.data import beneath
 from gpuservice.agent.lease import boot_id
 from gpuservice.agent.runner import DataMessage, Ended, Event, LaunchError, Started
 from gpuservice.agent.sandbox import Sandbox
@@ -49,7 +50,8 @@ class ProcessRunner:
         self._events: deque[Event] = deque()
         self._wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
-        os.makedirs(self._tasks, mode=0o711, exist_ok=True)
+        os.makedirs(self._tasks, exist_ok=True)
+        os.chmod(self._tasks, 0o711)
         self._spawner = self._start_spawner()
         self._sandbox = Sandbox()
         self._uids: UidPool | None = None
@@ -85,7 +87,7 @@ class ProcessRunner:
         """Make the task's place: folders, user id, order and script."""
         directory = self._directory(order.task_id)
         try:
-            os.makedirs(f"{directory}/box", mode=0o711, exist_ok=True)
+            self._make_place(directory)
             launch = self._launch_of(order, env, self._sandbox, directory)
             self.make_box(launch, None if order.spec is None else order.spec.script)
             self._write_order(launch, order.raw)
@@ -139,6 +141,10 @@ class ProcessRunner:
         self._events.clear()
         return found
 
+    def wipe(self, task_id: str) -> None:
+        """Remove what the task itself could see."""
+        shutil.rmtree(f"{self._directory(task_id)}/box", ignore_errors=True)
+
     def clean(self, task_id: str) -> None:
         """Remove the place and give the user id back."""
         directory = self._directory(task_id)
@@ -167,7 +173,7 @@ class ProcessRunner:
         """Run a probe in a sandbox; its output if it ended well, else null."""
         task_id = f"probe-{os.getpid()}-{time.monotonic_ns()}"
         directory = self._directory(task_id)
-        os.makedirs(f"{directory}/box", mode=0o711)
+        self._make_place(directory)
         try:
             launch = self._launch_of(None, {"PATH": self._settings.base_env["PATH"]}, sandbox,
                                      directory)
@@ -203,8 +209,20 @@ class ProcessRunner:
             os.chmod(path, 0o700)
             if launch.uid is not None:
                 os.chown(path, launch.uid, launch.uid)
-        if launch.uid is not None:
-            os.chown(launch.work, launch.uid, launch.uid)
+        kept = launch.env.get("GPUSERVICE_CHECKPOINT_DIR", launch.work)
+        os.makedirs(kept, exist_ok=True)
+        while launch.uid is not None:
+            os.chown(kept, launch.uid, launch.uid)
+            if kept == launch.work:
+                break
+            kept = os.path.dirname(kept)
+
+    @staticmethod
+    def _make_place(directory: str) -> None:
+        """Folders a task may pass but not read, whatever this process's umask is."""
+        for path in (directory, f"{directory}/box"):
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, 0o711)
 
     def _directory(self, task_id: str) -> str:
         return f"{self._tasks}/{task_id}"
@@ -219,10 +237,13 @@ class ProcessRunner:
         spec = None if order is None else order.spec
         uid = self._uids.claim(directory) if sandbox.own_uid and self._uids else None
         name = os.path.basename(directory)
+        kept = {} if spec is None or spec.checkpoint is None else {
+            "GPUSERVICE_CHECKPOINT_DIR": os.path.join(
+                directory, "box/work", *beneath.parts(spec.checkpoint.path))}
         return Launch(
             task_id=name, directory=directory,
             argv=list(spec.command) if spec is not None and spec.command else None,
-            env={"HOME": f"{directory}/box/work", **self._settings.base_env, **env,
+            env={"HOME": f"{directory}/box/work", **self._settings.base_env, **env, **kept,
                  process_tree.MARKER: name},
             workdir=(spec.workdir if spec else None) or "", uid=uid,
             namespaces=list(sandbox.namespaces), cover=sandbox.cover, groups=dict(sandbox.groups),

@@ -69,6 +69,9 @@ class Runner(Protocol):
     def wait(self, timeout_s: float) -> Sequence[Event]:
         """What happened since the last call; waits for something up to the timeout."""
 
+    def wipe(self, task_id: str) -> None:
+        """Remove what an ended task could see: its scratch does not wait for the service's word."""
+
     def clean(self, task_id: str) -> None:
         """Remove a task's place; it must have ended or never have been launched."""
 

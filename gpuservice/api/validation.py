@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -20,8 +22,21 @@ def _is_integer(checker: Any, value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+@lru_cache(maxsize=1024)
+def _regex(pattern: str) -> re.Pattern[str]:
+    """``$`` is the very end of the text, as everywhere but in Python (a newline may follow)."""
+    return re.compile(pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
+
+
+def _matches(
+    validator: Any, pattern: str, value: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if isinstance(value, str) and not _regex(pattern).search(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
 Strict = extend(
-    Draft202012Validator,
+    Draft202012Validator, {"pattern": _matches},
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer))
 
 

@@ -82,13 +82,15 @@ def chunks(items: Sequence[K], size: int = 500) -> Iterator[Sequence[K]]:
 
 
 def lock_rows(connection: Connection, table: Table, ids: Iterable[str]) -> None:
-    """Lock rows by id, in that order, until the transaction ends.
+    """Lock rows that are about to be updated, by id and in that order, for the transaction.
 
-    SQLite has no row locks and needs none: a writing transaction has the whole file.
+    A single row is left to its update. SQLite has no row locks and needs none: a writing
+    transaction has the whole file.
     """
-    if connection.dialect.name == "sqlite":
+    wanted = sorted(set(ids))
+    if len(wanted) == 1 or connection.dialect.name == "sqlite":
         return
-    for part in chunks(sorted(set(ids))):
+    for part in chunks(wanted):
         connection.execute(
             select(table.c.id).where(table.c.id.in_(part)).order_by(table.c.id).with_for_update()
         )

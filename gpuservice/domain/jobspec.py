@@ -177,7 +177,7 @@ def gpu_milli(resources: Mapping[str, Any]) -> int:
         return 0
     if resources["gpu_fraction"] is not None:
         return max(1, round(resources["gpu_fraction"] * 1000))
-    return int(resources["gpus"] * 1000)
+    return 1000 * int(resources["gpus"])
 
 
 def alone(spec: Mapping[str, Any]) -> dict[str, int]:

@@ -265,8 +265,9 @@ class TaskRepository(Repository[Task], Protocol):
     def gone(self, ends: Sequence[TaskEnd], now: datetime) -> int:
         """Mark tasks gone (those that are not yet), release their allocations (device shares,
         node CPU/memory/task count, the project's counted GPUs), set ``attention`` on their
-        attempts, bump their nodes' ``revision``: all set-wise, in lock order (quota, devices,
-        nodes, attempts, tasks). How many tasks went."""
+        attempts, bump their nodes' ``revision``: all set-wise. Locks attempts and tasks first
+        (by whose state it is known what there is to free), then quota, devices and nodes. How
+        many tasks went."""
 
 
 class ElementRepository(Protocol):

@@ -56,6 +56,11 @@ class AgentSync:
         self._lock = threading.Lock()
         self._orders: dict[str, tuple[int, Orders]] = {}
 
+    @property
+    def interval_s(self) -> float:
+        """The interval at which nodes sync, in seconds."""
+        return float(self._deps.conf.agent.interval_s)
+
     def sync(self, secret: str | None, body: Mapping[str, Any]) -> SyncAnswer:
         """Take reports, answer orders; waits for news as the body allows."""
         epoch = body["epoch"]

@@ -146,7 +146,7 @@ def _placed(views: Sequence[AttemptView]) -> dict[str, Any]:
          "devices": list(task.devices)}
         for view in views for task in view.tasks
     ]
-    nodes = sorted({place["node"] for place in places})
+    nodes = sorted({str(place["node"]) for place in places})
     return {"summary": f"Runs on {', '.join(nodes)}.", "reasons": [], "placement": places}
 
 

@@ -49,11 +49,10 @@ class Devices(TableRepository[Device]):
                     return False
         return True
 
-    def give_back(self, shares: Sequence[Share], *, locked: bool = False) -> None:
+    def give_back(self, shares: Sequence[Share]) -> None:
         """Return shares; the occupant goes with the last of them."""
         sums = summed(shares)
-        if not locked:
-            lock_rows(self._c, self.table, sums)
+        lock_rows(self._c, self.table, sums)
         device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):

@@ -61,11 +61,10 @@ class Nodes(TableRepository[Node]):
                     return False
         return True
 
-    def give_back(self, loads: Sequence[NodeLoad], *, locked: bool = False) -> None:
+    def give_back(self, loads: Sequence[NodeLoad]) -> None:
         """Return capacity; a node with nothing left is idle from now on."""
         sums = summed(loads)
-        if not locked:
-            lock_rows(self._c, self.table, sums)
+        lock_rows(self._c, self.table, sums)
         node = self.table.c
         now = self._stamp()
         for (cpus, memory, tasks), ids in grouped(sums.items()):

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, Connection, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, or_, select, update
 
 from gpuservice.db.repositories.quota_recount import counted_use
 from gpuservice.db.statements import insert_ignoring
@@ -90,22 +90,18 @@ class Quotas:
 
     def give_back(self, project_id: str, amounts: Mapping[str, int]) -> None:
         """Return amounts."""
-        for name, amount in sorted(amounts.items()):
-            if amount:
-                self._c.execute(
-                    update(QUOTA_USAGE)
-                    .where(_USE.project_id == project_id, _USE.name == name)
-                    .values(in_use=_USE.in_use - amount)
-                )
-
-    def lock(self, project_id: str, names: Iterable[str]) -> None:
-        """Lock ledger rows by name until the transaction ends."""
-        self._c.execute(
-            select(_USE.name)
-            .where(_USE.project_id == project_id, _USE.name.in_(sorted(names)))
-            .order_by(_USE.name)
-            .with_for_update()
-        )
+        rows = [
+            {"the_name": name, "amount": amount}
+            for name, amount in sorted(amounts.items())
+            if amount
+        ]
+        if rows:
+            self._c.execute(
+                update(QUOTA_USAGE)
+                .where(_USE.project_id == project_id, _USE.name == bindparam("the_name"))
+                .values(in_use=_USE.in_use - bindparam("amount")),
+                rows,
+            )
 
     def recount(self) -> list[tuple[str, str, int, int]]:
         """Where the ledger and the counted rows differ: (project, name, ledger, counted)."""

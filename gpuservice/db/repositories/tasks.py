@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
-from gpuservice.db.statements import chunks, lock_rows
+from gpuservice.db.statements import chunks
 from gpuservice.db.tables import (
     ALLOCATION_ROWS,
     ALLOCATIONS,
     ATTEMPTS,
-    DEVICES,
-    NODES,
     TASK_ROWS,
+    TASKS,
 )
 from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, Where
 from gpuservice.domain.states import TaskStatus
@@ -59,7 +58,6 @@ class Tasks(TableRepository[Task]):
         self._devices = devices
         self._nodes = nodes
         self._quotas = quotas
-        self._alone = connection.dialect.name == "sqlite"  # one writer at a time: no locks
 
     def of_node(self, node_id: str) -> list[Task]:
         """All tasks of a node that are not gone."""
@@ -83,26 +81,18 @@ class Tasks(TableRepository[Task]):
     def gone(self, ends: Sequence[TaskEnd], now: datetime) -> int:
         """Mark tasks gone and free what they held.
 
-        Everything is locked in the service's order before it is known which of the tasks are
-        still there: whoever comes second for a task finds it gone and frees nothing.
+        Attempts and tasks are locked before it is known which tasks are still there: whoever
+        comes second for a task finds it gone and frees nothing.
         """
         by_id = {end.task_id: end for end in ends}
-        seen = [task for task in self.get_many(by_id) if task.status != TaskStatus.GONE]
-        if seen and not self._alone:
-            self._lock_for_end(seen)
-            seen = [
-                task
-                for task in self.get_many([task.id for task in seen], lock=True)
-                if task.status != TaskStatus.GONE
-            ]
-        if not seen:
+        tasks = self._lock_live(by_id)
+        if not tasks:
             return 0
-        self._free(seen)
-        ids = [task.id for task in seen]
-        attempts = sorted({task.attempt_id for task in seen})
-        for part in chunks(attempts):
+        ids = [task.id for task in tasks]
+        self._free(tasks)
+        for part in chunks(sorted({task.attempt_id for task in tasks})):
             self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part)).values(attention=True))
-        self.change_each([(task.id, _ended(task, by_id[task.id], now)) for task in seen])
+        self.change_each([(task.id, _ended(task, by_id[task.id], now)) for task in tasks])
         for part in chunks(ids):
             self._c.execute(
                 update(ALLOCATIONS)
@@ -111,13 +101,19 @@ class Tasks(TableRepository[Task]):
             )
         return len(ids)
 
-    def _lock_for_end(self, tasks: Sequence[Task]) -> None:
-        for project_id, amounts in _counted(tasks):
-            self._quotas.lock(project_id, amounts)
-        held = self._held_by([task.id for task in tasks])
-        lock_rows(self._c, DEVICES, [share.device_id for share in held])
-        lock_rows(self._c, NODES, [task.node_id for task in tasks])
-        lock_rows(self._c, ATTEMPTS, [task.attempt_id for task in tasks])
+    def _lock_live(self, task_ids: Iterable[str]) -> list[Task]:
+        """Those of the tasks that are not gone, locked after their attempts."""
+        found: list[Task] = []
+        for part in chunks(sorted(set(task_ids))):
+            query = (
+                self._select()
+                .select_from(ATTEMPTS.join(TASKS, TASKS.c.attempt_id == ATTEMPTS.c.id))
+                .where(TASKS.c.id.in_(part), TASKS.c.status.in_(TASK_LIVE))
+                .order_by(ATTEMPTS.c.id, TASKS.c.id)
+                .with_for_update(of=[ATTEMPTS, TASKS])
+            )
+            found.extend(self._load(query))
+        return found
 
     def _held_by(self, task_ids: Sequence[str]) -> list[Share]:
         shares: list[Share] = []
@@ -135,9 +131,9 @@ class Tasks(TableRepository[Task]):
             self._quotas.give_back(project_id, amounts)
         shares = self._held_by([task.id for task in tasks])
         if shares:
-            self._devices.give_back(shares, locked=True)
+            self._devices.give_back(shares)
         self._nodes.give_back(
-            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks], locked=True
+            [NodeLoad(task.node_id, task.vcpus, task.memory_mib) for task in tasks]
         )
 
 

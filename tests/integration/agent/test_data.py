@@ -90,7 +90,8 @@ def test_inputs_that_cannot_be_had(api, make_agent, files, web, source, path, ki
 def test_loopback_is_refused_by_default(api, agent, web):
     api.want("t1", command=["true"], inputs=[
         {"source": f"http://127.0.0.1:{web.server_address[1]}/page", "path": "x"}])
-    assert api.until_gone("t1")["failure"]["class"] == "permission"
+    failure = api.until_gone("t1")["failure"]
+    assert failure["class"] == "permission", failure
 
 
 def test_outputs_are_kept_and_nothing_else(api, make_agent, files, web):

@@ -32,6 +32,8 @@ def test_ends(api, agent, spec, expected):
     report = api.until_gone("t1")
     assert {key: report[key] for key in expected} == expected
     assert report["started_at"] <= report["ended_at"]
+    assert not (agent.state / "tasks" / "t1" / "box").exists()
+    api.want("t2", command=["true"])
     until(lambda: not (agent.state / "tasks" / "t1").exists(), "the clean-up")
 
 

@@ -15,14 +15,14 @@ SCHEMA = {
         "required": ["name"],
         "additionalProperties": False,
         "properties": {
-            "name": {"type": "string", "pattern": "^[a-z]+\\Z", "maxLength": 8},
+            "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 8},
             "kind": {"enum": ["training", "data"]},
             "gpus": {"type": "integer", "minimum": 0, "maximum": 8},
             "share": {"type": "number", "minimum": 0.001, "maximum": 0.999},
             "tags": {"type": "array", "maxItems": 2, "items": {"type": "string"},
                      "uniqueItems": True},
             "env": {"type": "object", "maxProperties": 1, "additionalProperties": {
-                "type": "string"}, "propertyNames": {"pattern": "^[A-Z]+\\Z"}},
+                "type": "string"}, "propertyNames": {"pattern": "^[A-Z]+$"}},
             "image": {"type": ["string", "null"], "minLength": 1},
             "where": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
         }}},

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``world``: the API on a fresh SQLite database; ``cluster``: with two ready nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import Client, Cluster, World
+
+from gpuservice.db.engine import create_engine
+from gpuservice.db.tables import METADATA
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file with every table and no row, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "empty.db"
+    engine = create_engine(f"sqlite:///{path}")
+    METADATA.create_all(engine)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    engine.dispose()
+    return path
+
+
+@pytest.fixture
+def world(tmp_path: Path, empty_database: Path) -> Iterator[World]:
+    """The API on its own database; the quota ledger must be exact in the end."""
+    world = World(tmp_path, empty_database)
+    yield world
+    assert world.recount() == []
+    world.engine.dispose()
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    """Two nodes of four GPUs, and the queue ``default``."""
+    return world.seed()
+
+
+@pytest.fixture
+def admin(world: World) -> Client:
+    """The operator."""
+    return world.admin
+
+
+@pytest.fixture
+def ada(world: World) -> Client:
+    """A member of the project ``vision``."""
+    return world.client("vision")
