@@ -11,7 +11,19 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Insert,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    Text,
+    insert,
+    select,
+)
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
@@ -108,6 +120,9 @@ class Mapper(Generic[T]):
         self.table = table
         self.fields: tuple[str, ...] = tuple(one.name for one in dataclasses.fields(cls))  # type: ignore[arg-type]
         self.columns = [table.c[name] for name in self.fields]
+        # Built once: SQLAlchemy then finds their compiled forms without looking at each column.
+        self.selection: Select[Any] = select(*self.columns)
+        self.insertion: Insert = insert(table)
 
     def load(self, row: Sequence[Any]) -> T:
         """The dataclass of a row selected with ``columns``."""

@@ -52,8 +52,10 @@ def is_transient(error: BaseException) -> bool:
 
 def is_away(error: BaseException) -> bool:
     """Whether the database cannot be reached, or has no connection left for us."""
-    # A refused connection comes from SQLAlchemy as it is: oslo.db translates statements only.
-    return isinstance(error, (db_exception.DBConnectionError, OperationalError, PoolTimeout))
+    if isinstance(error, OperationalError):
+        # A refused connection (no statement yet): oslo.db translates those of statements only.
+        return error.statement is None
+    return isinstance(error, (db_exception.DBConnectionError, PoolTimeout))
 
 
 class DatabaseStore:

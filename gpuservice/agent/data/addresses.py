@@ -7,6 +7,7 @@ answer differently the second time; each redirect goes through the same gate.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 - host names need it when nothing can be imported any more
 import http.client
 import ipaddress
 import socket

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, tuple_, update
+from sqlalchemy import Connection, func, select, update
 
 from gpuservice.db.statements import assigned, chunks, condition, conditions
 from gpuservice.db.tables import ELEMENT_ROWS, ELEMENTS
@@ -26,7 +26,7 @@ class Elements:
 
     def get(self, job_id: str, index: int, *, lock: bool = False) -> JobElement | None:
         """One element row, or None if it never started."""
-        query = select(*ELEMENT_ROWS.columns).where(_C.job_id == job_id, _C.index == index)
+        query = ELEMENT_ROWS.selection.where(_C.job_id == job_id, _C.index == index)
         if lock:
             query = query.with_for_update()
         row = self._c.execute(query).one_or_none()
@@ -36,9 +36,7 @@ class Elements:
         self, job_id: str, *where: Where, limit: int | None = None, after: int | None = None
     ) -> list[JobElement]:
         """Element rows of a job by index."""
-        query = select(*ELEMENT_ROWS.columns).where(
-            _C.job_id == job_id, conditions(ELEMENTS, where)
-        )
+        query = ELEMENT_ROWS.selection.where(_C.job_id == job_id, conditions(ELEMENTS, where))
         if after is not None:
             query = query.where(_C.index > after)
         query = query.order_by(_C.index)
@@ -47,17 +45,27 @@ class Elements:
         return [ELEMENT_ROWS.load(row) for row in self._c.execute(query)]
 
     def of_keys(self, keys: Sequence[tuple[str, int]]) -> list[JobElement]:
-        """Element rows of many (job, index)."""
+        """Element rows of many (job, index).
+
+        Row values would be exact, but databases do not look them up in the key's index.
+        """
         found: list[JobElement] = []
         for part in chunks(sorted(set(keys)), 200):
-            query = select(*ELEMENT_ROWS.columns).where(tuple_(_C.job_id, _C.index).in_(list(part)))
-            found.extend(ELEMENT_ROWS.load(row) for row in self._c.execute(query))
+            query = ELEMENT_ROWS.selection.where(
+                _C.job_id.in_(sorted({job_id for job_id, _ in part})),
+                _C.index.in_(sorted({index for _, index in part})),
+            )
+            mine = set(part)
+            for row in self._c.execute(query):
+                element = ELEMENT_ROWS.load(row)
+                if (element.job_id, element.index) in mine:
+                    found.append(element)
         return found
 
     def add_many(self, elements: Sequence[JobElement]) -> None:
         """Insert."""
         if elements:
-            self._c.execute(insert(ELEMENTS), [ELEMENT_ROWS.dump(one) for one in elements])
+            self._c.execute(ELEMENT_ROWS.insertion, [ELEMENT_ROWS.dump(one) for one in elements])
 
     def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Connection, Select, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
 
 from gpuservice.db.mapping import Mapper
 from gpuservice.db.statements import assigned, chunks, condition, conditions
@@ -108,7 +108,7 @@ class TableRepository(Generic[T]):
         if not items:
             return
         try:
-            self._c.execute(insert(self.table), [self._dump(item) for item in items])
+            self._c.execute(self.mapper.insertion, [self._dump(item) for item in items])
         except DBDuplicateEntry as error:
             name = getattr(items[0], "name", None)
             if name is None:
@@ -175,7 +175,7 @@ class TableRepository(Generic[T]):
 
     # -- pieces ----------------------------------------------------------------------------
     def _select(self) -> Select[Any]:
-        return select(*self.mapper.columns)
+        return self.mapper.selection
 
     def _load(self, query: Select[Any]) -> list[T]:
         load = self.mapper.load

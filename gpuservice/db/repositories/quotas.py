@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    select,
+    update,
+)
 
 from gpuservice.db.repositories.quota_recount import counted_use
 from gpuservice.db.statements import insert_ignoring
@@ -15,6 +25,26 @@ from gpuservice.domain.quota import UNLIMITED, shown
 from gpuservice.domain.work import QuotaState
 
 _USE, _LIMIT = QUOTA_USAGE.c, QUOTA_LIMITS.c
+
+#: What "unlimited" is in comparisons: above any sum of amounts, within 64 bits.
+_BOUNDLESS = 1 << 62
+
+_OWN_LIMIT = (
+    select(case((_LIMIT.value == UNLIMITED, _BOUNDLESS), else_=_LIMIT.value))
+    .where(_LIMIT.project_id == bindparam("the_project"), _LIMIT.name == bindparam("the_name"))
+    .scalar_subquery()
+)
+_ROW = and_(_USE.project_id == bindparam("the_project"), _USE.name == bindparam("the_name"))
+_TAKE = (
+    update(QUOTA_USAGE)
+    .where(
+        _ROW,
+        _USE.in_use + bindparam("amount")
+        <= func.coalesce(_OWN_LIMIT, bindparam("default_limit", type_=BigInteger)),
+    )
+    .values(in_use=_USE.in_use + bindparam("amount"))
+)
+_GIVE_BACK = update(QUOTA_USAGE).where(_ROW).values(in_use=_USE.in_use - bindparam("amount"))
 
 
 class Quotas:
@@ -91,17 +121,12 @@ class Quotas:
     def give_back(self, project_id: str, amounts: Mapping[str, int]) -> None:
         """Return amounts."""
         rows = [
-            {"the_name": name, "amount": amount}
+            {"the_project": project_id, "the_name": name, "amount": amount}
             for name, amount in sorted(amounts.items())
             if amount
         ]
         if rows:
-            self._c.execute(
-                update(QUOTA_USAGE)
-                .where(_USE.project_id == project_id, _USE.name == bindparam("the_name"))
-                .values(in_use=_USE.in_use - bindparam("amount")),
-                rows,
-            )
+            self._c.execute(_GIVE_BACK, rows)
 
     def recount(self) -> list[tuple[str, str, int, int]]:
         """Where the ledger and the counted rows differ: (project, name, ledger, counted)."""
@@ -131,33 +156,22 @@ class Quotas:
         return len(wrong)
 
     def _take_one(self, project_id: str, name: str, amount: int) -> bool:
-        limit = self._limit_expression(project_id, name)
-        statement = (
-            update(QUOTA_USAGE)
-            .where(
-                _USE.project_id == project_id,
-                _USE.name == name,
-                or_(limit == UNLIMITED, _USE.in_use + amount <= limit),
-            )
-            .values(in_use=_USE.in_use + amount)
-        )
-        if self._c.execute(statement).rowcount:
+        default = self._defaults.get(name, UNLIMITED)
+        values = {
+            "the_project": project_id,
+            "the_name": name,
+            "amount": amount,
+            "default_limit": _BOUNDLESS if default == UNLIMITED else default,
+        }
+        if self._c.execute(_TAKE, values).rowcount:
             return True
         self._ensure(project_id, name)
-        return bool(self._c.execute(statement).rowcount)
+        return bool(self._c.execute(_TAKE, values).rowcount)
 
     def _ensure(self, project_id: str, name: str) -> None:
         self._c.execute(
             insert_ignoring(self._c, QUOTA_USAGE).values(project_id=project_id, name=name, in_use=0)
         )
-
-    def _limit_expression(self, project_id: str, name: str) -> ColumnElement[int]:
-        own = (
-            select(_LIMIT.value)
-            .where(_LIMIT.project_id == project_id, _LIMIT.name == name)
-            .scalar_subquery()
-        )
-        return func.coalesce(own, self._defaults.get(name, UNLIMITED))
 
     def _refuse(self, project_id: str, name: str, amount: int) -> None:
         limit = self.limits(project_id).get(name, self._defaults.get(name, UNLIMITED))

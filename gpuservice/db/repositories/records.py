@@ -12,7 +12,6 @@ from sqlalchemy import Connection, delete, insert, or_, select, update
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, insert_ignoring
 from gpuservice.db.tables import (
-    EVENTS,
     EXPLANATION_ROWS,
     EXPLANATIONS,
     IDEMPOTENCY,
@@ -34,7 +33,7 @@ class Events(TableRepository[Event]):
             rows = [self.mapper.dump(event) for event in events]
             for row in rows:
                 del row["seq"]
-            self._c.execute(insert(EVENTS), rows)
+            self._c.execute(self.mapper.insertion, rows)
 
     def page(self, page: Page) -> list[Event]:
         """One page, by ``seq`` (the order in which things were written)."""

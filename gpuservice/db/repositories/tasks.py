@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks
@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 TASK_LIVE = tuple(status for status in TaskStatus if status != TaskStatus.GONE)
 
 _END_FIELDS = tuple(one.name for one in fields(TaskEnd) if one.name != "task_id")
+
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_LIVE = (
+    TASK_ROWS.selection.select_from(ATTEMPTS.join(TASKS, TASKS.c.attempt_id == ATTEMPTS.c.id))
+    .where(TASKS.c.id.in_(_IDS), TASKS.c.status.in_(TASK_LIVE))
+    .order_by(ATTEMPTS.c.id, TASKS.c.id)
+    .with_for_update(of=[ATTEMPTS, TASKS])
+)
+_HELD = select(ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
+    ALLOCATIONS.c.task_id.in_(_IDS), ALLOCATIONS.c.held == 1
+)
+_NOTICE = update(ATTEMPTS).where(ATTEMPTS.c.id.in_(_IDS)).values(attention=True)
+_RELEASE = (
+    update(ALLOCATIONS)
+    .where(ALLOCATIONS.c.task_id.in_(_IDS), ALLOCATIONS.c.held == 1)
+    .values(released_at=bindparam("now"), held=None)
+)
 
 
 class Allocations(TableRepository[Allocation]):
@@ -91,38 +108,24 @@ class Tasks(TableRepository[Task]):
         ids = [task.id for task in tasks]
         self._free(tasks)
         for part in chunks(sorted({task.attempt_id for task in tasks})):
-            self._c.execute(update(ATTEMPTS).where(ATTEMPTS.c.id.in_(part)).values(attention=True))
+            self._c.execute(_NOTICE, {"ids": part})
         self.change_each([(task.id, _ended(task, by_id[task.id], now)) for task in tasks])
         for part in chunks(ids):
-            self._c.execute(
-                update(ALLOCATIONS)
-                .where(ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1)
-                .values(released_at=now, held=None)
-            )
+            self._c.execute(_RELEASE, {"ids": part, "now": now})
         return len(ids)
 
     def _lock_live(self, task_ids: Iterable[str]) -> list[Task]:
         """Those of the tasks that are not gone, locked after their attempts."""
         found: list[Task] = []
         for part in chunks(sorted(set(task_ids))):
-            query = (
-                self._select()
-                .select_from(ATTEMPTS.join(TASKS, TASKS.c.attempt_id == ATTEMPTS.c.id))
-                .where(TASKS.c.id.in_(part), TASKS.c.status.in_(TASK_LIVE))
-                .order_by(ATTEMPTS.c.id, TASKS.c.id)
-                .with_for_update(of=[ATTEMPTS, TASKS])
-            )
-            found.extend(self._load(query))
+            rows = self._c.execute(_LIVE, {"ids": part})
+            found.extend(self.mapper.load(row) for row in rows)
         return found
 
     def _held_by(self, task_ids: Sequence[str]) -> list[Share]:
         shares: list[Share] = []
         for part in chunks(task_ids):
-            rows = self._c.execute(
-                select(ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
-                    ALLOCATIONS.c.task_id.in_(part), ALLOCATIONS.c.held == 1
-                )
-            )
+            rows = self._c.execute(_HELD, {"ids": part})
             shares.extend(Share(device_id, milli) for device_id, milli in rows)
         return shares
 

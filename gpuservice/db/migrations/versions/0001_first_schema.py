@@ -348,6 +348,9 @@ def upgrade() -> None:
         unique=False,
     )
     op.create_index("ix_jobs_queue", "jobs", ["queue_id", "open"], unique=False)
+    op.create_index(
+        "ix_jobs_status", "jobs", ["project_id", "status", "created_at", "id"], unique=False
+    )
 
     op.create_table(
         "nodes",
