@@ -96,7 +96,11 @@ class Postgresql(postgresql.PostgreSQLDriver, Unprivileged):  # type: ignore[mis
         if command[-1] == "start":
             log = os.path.join(self.tempdir, "postgresql.log")
             place = command.index("-o") + 1
-            command = [*command[:place], f"{command[place]} -N {CONNECTIONS}", *command[place + 1 :]]
+            command = [
+                *command[:place],
+                f"{command[place]} -N {CONNECTIONS}",
+                *command[place + 1 :],
+            ]
             self._start = command = [command[0], "-l", log, *command[1:]]
         return super()._exec(command, **options)
 

@@ -217,9 +217,7 @@ def unflatten(vector: np.ndarray, like: Arrays) -> Arrays:
     """Undo :func:`flatten`."""
     ends = np.cumsum([part.size for part in like.values()])[:-1]
     parts = np.split(vector, ends)
-    return {
-        name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)
-    }
+    return {name: part.reshape(like[name].shape) for name, part in zip(like, parts, strict=True)}
 
 
 # --- training ---------------------------------------------------------------------------------

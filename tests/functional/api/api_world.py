@@ -75,8 +75,9 @@ class KnownHints:
             if hint.kind in kinds:
                 listener(hint)
 
-    def subscribe(self, kinds: Iterable[str], listener: Callable[[Hint], None]
-                  ) -> Callable[[], None]:
+    def subscribe(
+        self, kinds: Iterable[str], listener: Callable[[Hint], None]
+    ) -> Callable[[], None]:
         entry = (frozenset(kinds), listener)
         self.listeners.append(entry)
         return lambda: self.listeners.remove(entry)
@@ -100,8 +101,12 @@ class Client:
         """One request as it is; ``headers`` are added to the caller's (None removes one)."""
         headers = {**self.headers, **more.pop("headers", {})}
         return self._app.test_client().open(
-            path, method=method, headers={k: v for k, v in headers.items() if v is not None},
-            base_url="http://127.0.0.1:9797", **more)
+            path,
+            method=method,
+            headers={k: v for k, v in headers.items() if v is not None},
+            base_url="http://127.0.0.1:9797",
+            **more,
+        )
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> TestResponse:
         """A request under ``/v1`` with a JSON body; ``If_Match`` is the header ``If-Match``."""
@@ -132,20 +137,34 @@ class World:
         self.engine = create_engine(f"sqlite:///{folder / 'api.db'}")
         self.hints = KnownHints()
         self.clock, self.ids = SystemClock(), RandomIds()
-        self.store = DatabaseStore(
-            self.engine, self.clock, self.ids, quota.defaults(self.conf))
-        self.services = build(Deps(
-            self.store, self.hints, self.clock, self.ids, self.conf, FileLogStore(self.conf),
-            FileObjectStore(self.conf), NoPlanning()))
-        self.app = create_app(
-            self.services, strategy(self.conf), Enforcer(self.conf), self.conf)
+        self.store = DatabaseStore(self.engine, self.clock, self.ids, quota.defaults(self.conf))
+        self.services = build(
+            Deps(
+                self.store,
+                self.hints,
+                self.clock,
+                self.ids,
+                self.conf,
+                FileLogStore(self.conf),
+                FileObjectStore(self.conf),
+                NoPlanning(),
+            )
+        )
+        self.app = create_app(self.services, strategy(self.conf), Enforcer(self.conf), self.conf)
 
-    def client(self, project: str = "vision", *roles: str, user: str = "ada",
-               **headers: str) -> Client:
+    def client(
+        self, project: str = "vision", *roles: str, user: str = "ada", **headers: str
+    ) -> Client:
         """A caller; without roles a member."""
-        return Client(self.app, {
-            "X-Project-Id": project, "X-User-Id": user, "X-Roles": ",".join(roles or ["member"]),
-            **headers})
+        return Client(
+            self.app,
+            {
+                "X-Project-Id": project,
+                "X-User-Id": user,
+                "X-Roles": ",".join(roles or ["member"]),
+                **headers,
+            },
+        )
 
     @property
     def admin(self) -> Client:
@@ -170,8 +189,9 @@ class World:
         """Where the quota ledger differs from what the rows say."""
         return self.store.read(lambda uow: uow.quotas.recount())
 
-    def seed(self, nodes: int = 2, gpus: int = 4, project: str = OPERATORS_PROJECT,
-             name: str = "shared") -> Cluster:
+    def seed(
+        self, nodes: int = 2, gpus: int = 4, project: str = OPERATORS_PROJECT, name: str = "shared"
+    ) -> Cluster:
         """A cluster of one pool that serves the cloud-wide queue ``default``."""
         return self.store.write(lambda uow: _seed(uow, self, nodes, gpus, project, name))
 
@@ -194,7 +214,8 @@ def configuration(folder: Path) -> cfg.ConfigOpts:
     opts.register_all(conf)
     conf([], project="gpuservice", default_config_files=[], default_config_dirs=[])
     for group, name, value in (
-        ("api", "auth_strategy", "noauth"), ("api", "response_validation", "error"),
+        ("api", "auth_strategy", "noauth"),
+        ("api", "response_validation", "error"),
         ("logs", "directory", str(folder / "logs")),
         ("artifacts", "directory", str(folder / "objects")),
     ):
@@ -209,24 +230,72 @@ def _seed(uow: Any, world: World, count: int, gpus: int, project: str, name: str
         return {"id": new(), "created_at": now, "updated_at": now, **values}
 
     gpu_type = GpuType(**row(name="a100-80gb", vendor="nvidia", memory_mib=81920))
-    flavor = Flavor(**row(name=f"a100.{gpus}", gpu_type="a100-80gb", gpu_count=gpus, vcpus=32,
-                          memory_mib=262144))
-    pool = Pool(**row(
-        project_id=project, name=name, flavor_id=flavor.id, min_nodes=count, max_nodes=count,
-        target_nodes=count, status="active", shared_with=("*",), name_key=f"{project}/{name}"))
-    queue = Queue(**row(project_id=None, name="default", projects=("*",), pool_ids=(pool.id,),
-                        name_key="*/default"))
-    hosts = [Host(**row(name=f"host-{n}", vcpus=32, memory_mib=262144, rack=f"r{n % 2}"))
-             for n in range(count)]
-    nodes = [Node(**row(
-        pool_id=pool.id, project_id=project, name=f"{name}-{n}", flavor_id=flavor.id,
-        host_id=host.id, address=f"127.1.0.{n + 1}", status="ready", status_changed_at=now,
-        gpu_type="a100-80gb", gpu_count=gpus, vcpus=32, memory_mib=262144,
-        secret_hash=None)) for n, host in enumerate(hosts)]
-    devices = [Device(**row(
-        host_id=node.host_id, address=f"0000:{gpu:02x}:00.0", gpu_type="a100-80gb",
-        memory_mib=81920, ordinal=gpu, health="healthy", node_id=node.id))
-        for node in nodes for gpu in range(gpus)]
+    flavor = Flavor(
+        **row(
+            name=f"a100.{gpus}", gpu_type="a100-80gb", gpu_count=gpus, vcpus=32, memory_mib=262144
+        )
+    )
+    pool = Pool(
+        **row(
+            project_id=project,
+            name=name,
+            flavor_id=flavor.id,
+            min_nodes=count,
+            max_nodes=count,
+            target_nodes=count,
+            status="active",
+            shared_with=("*",),
+            name_key=f"{project}/{name}",
+        )
+    )
+    queue = Queue(
+        **row(
+            project_id=None,
+            name="default",
+            projects=("*",),
+            pool_ids=(pool.id,),
+            name_key="*/default",
+        )
+    )
+    hosts = [
+        Host(**row(name=f"host-{n}", vcpus=32, memory_mib=262144, rack=f"r{n % 2}"))
+        for n in range(count)
+    ]
+    nodes = [
+        Node(
+            **row(
+                pool_id=pool.id,
+                project_id=project,
+                name=f"{name}-{n}",
+                flavor_id=flavor.id,
+                host_id=host.id,
+                address=f"127.1.0.{n + 1}",
+                status="ready",
+                status_changed_at=now,
+                gpu_type="a100-80gb",
+                gpu_count=gpus,
+                vcpus=32,
+                memory_mib=262144,
+                secret_hash=None,
+            )
+        )
+        for n, host in enumerate(hosts)
+    ]
+    devices = [
+        Device(
+            **row(
+                host_id=node.host_id,
+                address=f"0000:{gpu:02x}:00.0",
+                gpu_type="a100-80gb",
+                memory_mib=81920,
+                ordinal=gpu,
+                health="healthy",
+                node_id=node.id,
+            )
+        )
+        for node in nodes
+        for gpu in range(gpus)
+    ]
     uow.quotas.take(project, {"pools": 1, **of_nodes("a100-80gb", gpus, count)})
     uow.gpu_types.add(gpu_type)
     uow.flavors.add(flavor)

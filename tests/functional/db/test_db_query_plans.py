@@ -66,7 +66,6 @@ HOT: dict[str, Callable[[UnitOfWork], Any]] = {
     "events of a job": lambda uow: uow.events.page(
         Page((Where("target_id", "eq", new_id()),), (("seq", "desc"),))
     ),
-    "all events": lambda uow: uow.events.page(Page()),
     "artifacts of a job": lambda uow: uow.artifacts.find(Where("job_id", "eq", new_id())),
     "checkpoints of a job": lambda uow: uow.checkpoints.find(
         Where("job_id", "eq", new_id()), Where("index", "eq", 0)
@@ -102,7 +101,6 @@ def scanned(engine: Engine, statement: str, parameters: Any) -> set[str]:
             # In the order of an index and up to the limit is no scan of everything.
             return set(re.findall(r"SCAN (\w+)(?! USING)\b", plan))
         connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        connection.exec_driver_sql("SET LOCAL enable_bitmapscan = off")
         rows = connection.exec_driver_sql(f"EXPLAIN {statement}", parameters).all()
         return set(re.findall(r"Seq Scan on (\w+)", "\n".join(row[0] for row in rows)))
 

@@ -37,20 +37,49 @@ class AgentProcess:
         self.user_data = directory / "user-data.json"
         self.config = directory / "agent.json"
         self.log = directory / "agent.log"
-        self.user_data.write_text(json.dumps({
-            "api_url": api.url, "ca_file": None, "node_id": "node-1", "bootstrap": "token",
-            "server_id": None}))
-        self.config.write_text(json.dumps({
-            "probe": "fake", "uid_directory": str(directory / "uids"), "upload_retry_s": 5,
-            "log_interval_s": 0.2, **settings}))
+        self.user_data.write_text(
+            json.dumps(
+                {
+                    "api_url": api.url,
+                    "ca_file": None,
+                    "node_id": "node-1",
+                    "bootstrap": "token",
+                    "server_id": None,
+                }
+            )
+        )
+        self.config.write_text(
+            json.dumps(
+                {
+                    "probe": "fake",
+                    "uid_directory": str(directory / "uids"),
+                    "upload_retry_s": 5,
+                    "log_interval_s": 0.2,
+                    **settings,
+                }
+            )
+        )
         self.process = None
 
     def start(self, *more):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuservice.agent.program", "--user-data",
-                 str(self.user_data), "--state-dir", str(self.state), "--config-file",
-                 str(self.config), *more], stdout=log, stderr=log, start_new_session=True)
+                [
+                    sys.executable,
+                    "-m",
+                    "gpuservice.agent.program",
+                    "--user-data",
+                    str(self.user_data),
+                    "--state-dir",
+                    str(self.state),
+                    "--config-file",
+                    str(self.config),
+                    *more,
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         return self
 
     def end(self, number=signal.SIGTERM):

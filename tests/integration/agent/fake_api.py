@@ -43,15 +43,34 @@ class FakeApi:
         self.server.server_close()
 
     def want(self, task_id, **spec):
-        order = {key: spec.pop(key) for key in ("grace_s", "signal", "rank", "devices")
-                 if key in spec}
-        full = {"command": None, "script": None, "env": {}, "inputs": [], "outputs": [],
-                "log_max_bytes": 1 << 20, **spec}
+        order = {
+            key: spec.pop(key) for key in ("grace_s", "signal", "rank", "devices") if key in spec
+        }
+        full = {
+            "command": None,
+            "script": None,
+            "env": {},
+            "inputs": [],
+            "outputs": [],
+            "log_max_bytes": 1 << 20,
+            **spec,
+        }
         with self.changed:
             self.orders[task_id] = {
-                "task_id": task_id, "job_id": "job-1", "attempt": 1, "index": 0, "rank": 0,
-                "count": 1, "action": "run", "grace_s": 5, "signal": "TERM", "stop_reason": None,
-                "devices": [], "spec": full, **order}
+                "task_id": task_id,
+                "job_id": "job-1",
+                "attempt": 1,
+                "index": 0,
+                "rank": 0,
+                "count": 1,
+                "action": "run",
+                "grace_s": 5,
+                "signal": "TERM",
+                "stop_reason": None,
+                "devices": [],
+                "spec": full,
+                **order,
+            }
             self._bump()
 
     def stop(self, task_id, grace_s=5):
@@ -101,8 +120,13 @@ class FakeApi:
         if self.secret not in (None, body["secret"]):
             return 409, _error(409, "gpu.agent.secret_conflict")
         self.secret = body["secret"]
-        return 200, {"node_id": "node-1", "epoch": self.epoch, "lease_s": self.lease_s,
-                     "interval_s": self.interval_s, "project_id": "p"}
+        return 200, {
+            "node_id": "node-1",
+            "epoch": self.epoch,
+            "lease_s": self.lease_s,
+            "interval_s": self.interval_s,
+            "project_id": "p",
+        }
 
     def sync(self, body):
         with self.changed:
@@ -119,8 +143,13 @@ class FakeApi:
                 return 503, {}
             if body["epoch"] != self.epoch:
                 return 409, _error(409, "gpu.node.fenced")
-            return 200, {"epoch": self.epoch, "revision": self.revision, "lease_s": self.lease_s,
-                         "interval_s": self.interval_s, "tasks": list(self.orders.values())}
+            return 200, {
+                "epoch": self.epoch,
+                "revision": self.revision,
+                "lease_s": self.lease_s,
+                "interval_s": self.interval_s,
+                "tasks": list(self.orders.values()),
+            }
 
     def _take(self, report):
         task_id = report["task_id"]
@@ -138,9 +167,9 @@ class FakeApi:
         held = self.logs.setdefault((task_id, stream), bytearray())
         if offset > len(held):
             return 409, _error(409, "gpu.log.gap", {"offset": len(held)})
-        held.extend(data[len(held) - offset:])
+        held.extend(data[len(held) - offset :])
         full = len(held) >= self.log_cap
-        del held[self.log_cap:]
+        del held[self.log_cap :]
         return 200, {"next_offset": len(held), "full": full}
 
     def task_call(self, method, task_id, rest, query, body):
@@ -148,7 +177,7 @@ class FakeApi:
             with self.changed:
                 return self.append(task_id, query["stream"][0], int(query["offset"][0]), body)
         if method == "PUT" and rest.startswith("artifacts/"):
-            self.artifacts[task_id, rest[len("artifacts/"):]] = body
+            self.artifacts[task_id, rest[len("artifacts/") :]] = body
             return 201, {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         if method == "PUT" and rest.startswith("checkpoints/"):
             _, seq, path = rest.split("/", 2)
@@ -157,23 +186,32 @@ class FakeApi:
         if method == "POST" and rest == "checkpoints":
             said = json.loads(body)
             self.sets.setdefault(task_id, []).append(said)
-            self.restore = {one["path"]: self.checkpoints[task_id, said["seq"], one["path"]]
-                            for one in said["files"]}
+            self.restore = {
+                one["path"]: self.checkpoints[task_id, said["seq"], one["path"]]
+                for one in said["files"]
+            }
             return 200, {}
         if method == "GET" and rest == "checkpoint":
             if not self.restore:
                 return 404, _error(404, "gpu.not_found")
-            return 200, {"seq": 1, "files": [
-                {"path": path, "size": len(data), "sha256": ""}
-                for path, data in self.restore.items()]}
+            return 200, {
+                "seq": 1,
+                "files": [
+                    {"path": path, "size": len(data), "sha256": ""}
+                    for path, data in self.restore.items()
+                ],
+            }
         if method == "GET" and rest.startswith("checkpoint/"):
-            return 200, self.restore[rest[len("checkpoint/"):]]
+            return 200, self.restore[rest[len("checkpoint/") :]]
         return 404, _error(404, "gpu.not_found")
 
 
 def _error(status, code, meta=None):
-    return {"errors": [{"status": status, "code": code, "title": code, "detail": "",
-                        "meta": meta or {}}]}
+    return {
+        "errors": [
+            {"status": status, "code": code, "title": code, "detail": "", "meta": meta or {}}
+        ]
+    }
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -200,8 +238,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif split.path == "/v1/agent/sync":
             status, answer = self.api.sync(json.loads(body))
         else:
-            status, answer = self.api.task_call(self.command, *task.groups(),
-                                                parse_qs(split.query), body)
+            status, answer = self.api.task_call(
+                self.command, *task.groups(), parse_qs(split.query), body
+            )
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

@@ -57,39 +57,53 @@ def web():
 def test_inputs_by_file_and_http(api, make_agent, files, web):
     make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
     base = f"http://127.0.0.1:{web.server_address[1]}"
-    api.want("t1", command=["sh", "-c", "cat data/in.txt renamed page2"], inputs=[
-        {"source": f"file://{files}/in.txt", "path": "data/"},
-        {"source": f"file://{files}/in.txt", "path": "renamed"},
-        {"source": f"{base}/moved", "path": "page2"}])
+    api.want(
+        "t1",
+        command=["sh", "-c", "cat data/in.txt renamed page2"],
+        inputs=[
+            {"source": f"file://{files}/in.txt", "path": "data/"},
+            {"source": f"file://{files}/in.txt", "path": "renamed"},
+            {"source": f"{base}/moved", "path": "page2"},
+        ],
+    )
     assert api.until_gone("t1")["exit_code"] == 0
     assert api.log("t1") == b"input\ninput\npage"
 
 
-@pytest.mark.parametrize(("source", "path", "kind"), [
-    ("file://{root}/missing", "x", "data"),
-    ("file:///etc/passwd", "x", "permission"),
-    ("file://{root}/../../../../etc/passwd", "x", "permission"),
-    ("file://{root}/link", "x", "data"),
-    ("file://{root}/in.txt", "../x", "data"),
-    ("http://{web}/missing", "x", "data"),
-    ("http://{web}/away", "x", "permission"),
-    ("http://169.254.169.254/latest", "x", "permission"),
-    ("gopher://{web}/page", "x", "data"),
-])
+@pytest.mark.parametrize(
+    ("source", "path", "kind"),
+    [
+        ("file://{root}/missing", "x", "data"),
+        ("file:///etc/passwd", "x", "permission"),
+        ("file://{root}/../../../../etc/passwd", "x", "permission"),
+        ("file://{root}/link", "x", "data"),
+        ("file://{root}/in.txt", "../x", "data"),
+        ("http://{web}/missing", "x", "data"),
+        ("http://{web}/away", "x", "permission"),
+        ("http://169.254.169.254/latest", "x", "permission"),
+        ("gopher://{web}/page", "x", "data"),
+    ],
+)
 def test_inputs_that_cannot_be_had(api, make_agent, files, web, source, path, kind):
     (files / "link").symlink_to("/etc/passwd")
     make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
     name = f"127.0.0.1:{web.server_address[1]}"
-    api.want("t1", command=["true"], inputs=[
-        {"source": source.format(root=files, web=name), "path": path}])
+    api.want(
+        "t1",
+        command=["true"],
+        inputs=[{"source": source.format(root=files, web=name), "path": path}],
+    )
     report = api.until_gone("t1")
     assert report["failure"]["class"] == kind
     assert report["exit_code"] is None
 
 
 def test_loopback_is_refused_by_default(api, agent, web):
-    api.want("t1", command=["true"], inputs=[
-        {"source": f"http://127.0.0.1:{web.server_address[1]}/page", "path": "x"}])
+    api.want(
+        "t1",
+        command=["true"],
+        inputs=[{"source": f"http://127.0.0.1:{web.server_address[1]}/page", "path": "x"}],
+    )
     failure = api.until_gone("t1")["failure"]
     assert failure["class"] == "permission", failure
 
@@ -97,17 +111,29 @@ def test_loopback_is_refused_by_default(api, agent, web):
 def test_outputs_are_kept_and_nothing_else(api, make_agent, files, web):
     make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
     base = f"http://127.0.0.1:{web.server_address[1]}"
-    api.want("t1", script="""mkdir -p out/deep; echo a > out/a; echo b > out/deep/b; : > out/empty
+    api.want(
+        "t1",
+        script="""mkdir -p out/deep; echo a > out/a; echo b > out/deep/b; : > out/empty
         ln -s /etc/passwd out/link; mkfifo out/pipe; ln -s /etc out/etc; exit 3""",
-             outputs=[{"path": "out/"}, {"path": "out/link"}, {"path": "../../order.json"},
-                      {"path": "missing"}, {"path": "/etc/passwd"}, {"path": "out/etc/passwd"},
-                      {"path": "out/deep/", "target": f"file://{files}/{{job_id}}/"},
-                      {"path": "out/a", "target": f"{base}/kept"},
-                      {"path": "out/a", "target": "file:///etc/gpuservice-stolen"}])
+        outputs=[
+            {"path": "out/"},
+            {"path": "out/link"},
+            {"path": "../../order.json"},
+            {"path": "missing"},
+            {"path": "/etc/passwd"},
+            {"path": "out/etc/passwd"},
+            {"path": "out/deep/", "target": f"file://{files}/{{job_id}}/"},
+            {"path": "out/a", "target": f"{base}/kept"},
+            {"path": "out/a", "target": "file:///etc/gpuservice-stolen"},
+        ],
+    )
     report = api.until_gone("t1")
     assert report["exit_code"] == 3
-    assert api.artifacts == {("t1", "out/a"): b"a\n", ("t1", "out/deep/b"): b"b\n",
-                             ("t1", "out/empty"): b""}
+    assert api.artifacts == {
+        ("t1", "out/a"): b"a\n",
+        ("t1", "out/deep/b"): b"b\n",
+        ("t1", "out/empty"): b"",
+    }
     assert (files / "job-1" / "b").read_text() == "b\n"
     assert web.stored == {"/kept": b"a\n"}
     assert not os.path.exists("/etc/gpuservice-stolen")

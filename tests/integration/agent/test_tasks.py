@@ -20,13 +20,17 @@ sleep 300 & wait; wait; sleep 300
 """
 
 
-@pytest.mark.parametrize(("spec", "expected"), [
-    ({"command": ["true"]}, {"exit_code": 0, "failure": None}),
-    ({"command": ["sh", "-c", "exit 3"]}, {"exit_code": 3, "failure": None}),
-    ({"command": ["sh", "-c", "kill -SEGV $$"]}, {"signal": 11, "exit_code": None}),
-    ({"script": "echo from script; exit 4\n"}, {"exit_code": 4}),
-    ({"script": "#!/bin/sh -e\nfalse\n"}, {"exit_code": 1}),
-], ids=["true", "exit 3", "signal", "no shebang", "shebang"])
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"command": ["true"]}, {"exit_code": 0, "failure": None}),
+        ({"command": ["sh", "-c", "exit 3"]}, {"exit_code": 3, "failure": None}),
+        ({"command": ["sh", "-c", "kill -SEGV $$"]}, {"signal": 11, "exit_code": None}),
+        ({"script": "echo from script; exit 4\n"}, {"exit_code": 4}),
+        ({"script": "#!/bin/sh -e\nfalse\n"}, {"exit_code": 1}),
+    ],
+    ids=["true", "exit 3", "signal", "no shebang", "shebang"],
+)
 def test_ends(api, agent, spec, expected):
     api.want("t1", **spec)
     report = api.until_gone("t1")
@@ -37,12 +41,15 @@ def test_ends(api, agent, spec, expected):
     until(lambda: not (agent.state / "tasks" / "t1").exists(), "the clean-up")
 
 
-@pytest.mark.parametrize(("spec", "word"), [
-    ({"command": ["/no/such/program"]}, "not found"),
-    ({"command": ["no-such-program"]}, "not found"),
-    ({"command": ["/etc/passwd"]}, "not executable"),
-    ({"script": "#!/no/such/interpreter\n"}, "interpreter"),
-])
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({"command": ["/no/such/program"]}, "not found"),
+        ({"command": ["no-such-program"]}, "not found"),
+        ({"command": ["/etc/passwd"]}, "not executable"),
+        ({"script": "#!/no/such/interpreter\n"}, "interpreter"),
+    ],
+)
 def test_program_faults_are_the_image_class(api, agent, spec, word):
     api.want("t1", **spec)
     report = api.until_gone("t1")
@@ -52,10 +59,16 @@ def test_program_faults_are_the_image_class(api, agent, spec, word):
 
 
 def test_environment_and_log(api, agent):
-    api.want("t1", env={"RANK": "0", "X": "a b"}, workdir="sub/dir",
-             script='echo "$X|$RANK|$CUDA_VISIBLE_DEVICES|$GPUSERVICE_RESUMED"; pwd; env >&2\n',
-             devices=[{"address": "a", "index": 3, "vendor": "nvidia", "uuid": None},
-                      {"address": "b", "index": 1, "vendor": "nvidia", "uuid": None}])
+    api.want(
+        "t1",
+        env={"RANK": "0", "X": "a b"},
+        workdir="sub/dir",
+        script='echo "$X|$RANK|$CUDA_VISIBLE_DEVICES|$GPUSERVICE_RESUMED"; pwd; env >&2\n',
+        devices=[
+            {"address": "a", "index": 3, "vendor": "nvidia", "uuid": None},
+            {"address": "b", "index": 1, "vendor": "nvidia", "uuid": None},
+        ],
+    )
     api.until_gone("t1")
     lines = api.log("t1").decode().splitlines()
     assert lines[0] == "a b|0|1,3|0"
@@ -115,8 +128,11 @@ def test_output_is_shipped_while_running(api, agent):
 def test_own_user_and_namespaces(api, agent):
     assert api.registrations == [] or api.registrations[0]["capabilities"]["own_uid"]
     for name in ("t1", "t2"):
-        api.want(name, script="id -u; id -G; echo $$; ls -A /tmp; touch /tmp/x mine; "
-                              f"cat {agent.state}/identity.json; sleep 1\n")
+        api.want(
+            name,
+            script="id -u; id -G; echo $$; ls -A /tmp; touch /tmp/x mine; "
+            f"cat {agent.state}/identity.json; sleep 1\n",
+        )
     logs = []
     for name in ("t1", "t2"):
         api.until_gone(name)
@@ -134,7 +150,10 @@ def test_out_of_memory_is_noticed(api, agent):
     api.until(lambda: api.registrations, "the registration")
     if not api.registrations[0]["capabilities"]["cgroups"]:
         return
-    api.want("t1", memory_mib=64, command=[
-        "python3", "-c", "x = bytearray(500 * 1024 * 1024); print(len(x))"])
+    api.want(
+        "t1",
+        memory_mib=64,
+        command=["python3", "-c", "x = bytearray(500 * 1024 * 1024); print(len(x))"],
+    )
     report = api.until_gone("t1")
     assert report["oom"] and report["signal"] == 9

@@ -9,9 +9,18 @@ from gpuservice.api.listing import Listing, read
 from gpuservice.domain.errors import Forbidden, Invalid
 from gpuservice.domain.ports import Where
 
-JOBS = Listing("job", {"name": "text", "priority": "integer", "hold": "boolean",
-                       "created_at": "time", "status": "text"},
-               sorts=("created_at", "name", "priority"), labels=True)
+JOBS = Listing(
+    "job",
+    {
+        "name": "text",
+        "priority": "integer",
+        "hold": "boolean",
+        "created_at": "time",
+        "status": "text",
+    },
+    sorts=("created_at", "name", "priority"),
+    labels=True,
+)
 HOSTS = Listing("host", {"name": "text"}, scoped=False)
 OWN = Where("project_id", "eq", "p1")
 
@@ -27,8 +36,10 @@ RIGHT = {
     "one of": ({"status": "in:queued,held"}, (Where("status", "in", ["queued", "held"]), OWN)),
     "integer": ({"priority": "in:1,2"}, (Where("priority", "in", [1, 2]), OWN)),
     "boolean": ({"hold": "true"}, (Where("hold", "eq", True), OWN)),
-    "time": ({"created_at": "2026-01-02T03:04:05Z"},
-             (Where("created_at", "eq", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)), OWN)),
+    "time": (
+        {"created_at": "2026-01-02T03:04:05Z"},
+        (Where("created_at", "eq", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)), OWN),
+    ),
     "own project named": ({"project_id": "p1"}, (OWN,)),
 }
 
@@ -53,8 +64,18 @@ def test_others_are_the_admins(query):
 
 
 def test_paging_and_order():
-    wanted = read(JOBS, {"limit": "7", "marker": "m", "sort": "priority:desc,name",
-                         "with_count": "true", "labels.team": "vision"}, "p1", False)
+    wanted = read(
+        JOBS,
+        {
+            "limit": "7",
+            "marker": "m",
+            "sort": "priority:desc,name",
+            "with_count": "true",
+            "labels.team": "vision",
+        },
+        "p1",
+        False,
+    )
     assert wanted.with_count
     assert (wanted.page.limit, wanted.page.marker) == (7, "m")
     assert wanted.page.sort == (("priority", "desc"), ("name", "asc"))

@@ -52,10 +52,18 @@ def test_pointer_of_a_control_character():
     assert caught.value.pointer == "/job/env/a~1b/1"
 
 
-@pytest.mark.parametrize("value", [
-    {}, [], {"a": [1, 2.5, True, None, "text"]}, {"text": "lines\nand\ttabs\r\n"},
-    {"text": "\u00e9\u4e2d\U0001f600"}, -12, "alone",
-])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        {"a": [1, 2.5, True, None, "text"]},
+        {"text": "lines\nand\ttabs\r\n"},
+        {"text": "\u00e9\u4e2d\U0001f600"},
+        -12,
+        "alone",
+    ],
+)
 def test_right_json(value):
     assert parse(json.dumps(value).encode()) == value
 

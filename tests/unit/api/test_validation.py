@@ -10,22 +10,33 @@ SCHEMA = {
     "type": "object",
     "required": ["job"],
     "additionalProperties": False,
-    "properties": {"job": {
-        "type": "object",
-        "required": ["name"],
-        "additionalProperties": False,
-        "properties": {
-            "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 8},
-            "kind": {"enum": ["training", "data"]},
-            "gpus": {"type": "integer", "minimum": 0, "maximum": 8},
-            "share": {"type": "number", "minimum": 0.001, "maximum": 0.999},
-            "tags": {"type": "array", "maxItems": 2, "items": {"type": "string"},
-                     "uniqueItems": True},
-            "env": {"type": "object", "maxProperties": 1, "additionalProperties": {
-                "type": "string"}, "propertyNames": {"pattern": "^[A-Z]+$"}},
-            "image": {"type": ["string", "null"], "minLength": 1},
-            "where": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
-        }}},
+    "properties": {
+        "job": {
+            "type": "object",
+            "required": ["name"],
+            "additionalProperties": False,
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 8},
+                "kind": {"enum": ["training", "data"]},
+                "gpus": {"type": "integer", "minimum": 0, "maximum": 8},
+                "share": {"type": "number", "minimum": 0.001, "maximum": 0.999},
+                "tags": {
+                    "type": "array",
+                    "maxItems": 2,
+                    "items": {"type": "string"},
+                    "uniqueItems": True,
+                },
+                "env": {
+                    "type": "object",
+                    "maxProperties": 1,
+                    "additionalProperties": {"type": "string"},
+                    "propertyNames": {"pattern": "^[A-Z]+$"},
+                },
+                "image": {"type": ["string", "null"], "minLength": 1},
+                "where": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+            },
+        }
+    },
 }
 
 WRONG = {
@@ -67,9 +78,20 @@ def test_wrong(name):
 
 
 def test_right():
-    checker(SCHEMA).check({"job": {
-        "name": "a", "kind": "data", "gpus": 8, "share": 0.5, "tags": ["a", "b"],
-        "env": {"X": "1"}, "image": None, "where": "rack"}})
+    checker(SCHEMA).check(
+        {
+            "job": {
+                "name": "a",
+                "kind": "data",
+                "gpus": 8,
+                "share": 0.5,
+                "tags": ["a", "b"],
+                "env": {"X": "1"},
+                "image": None,
+                "where": "rack",
+            }
+        }
+    )
 
 
 def test_shown_values_are_short():

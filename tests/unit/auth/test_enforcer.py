@@ -73,8 +73,7 @@ def test_decisions_are_remembered_for_a_while_only(enforcer, monkeypatch):
     caller = Caller("p2", "u2", frozenset({"member"}))
     asked = []
     inner = enforcer._enforcer.enforce
-    monkeypatch.setattr(
-        enforcer._enforcer, "enforce", lambda *a: asked.append(a[0]) or inner(*a))
+    monkeypatch.setattr(enforcer._enforcer, "enforce", lambda *a: asked.append(a[0]) or inner(*a))
     for _ in range(3):
         enforcer.enforce("gpu:jobs:create", caller)
     assert len(asked) == 1
@@ -85,6 +84,7 @@ def test_decisions_are_remembered_for_a_while_only(enforcer, monkeypatch):
 
 def test_remembered_decisions_are_bounded(enforcer):
     for number in range(MAX_REMEMBERED + 10):
-        enforcer.allows("gpu:jobs:list", {
-            "roles": ["reader"], "project_id": f"p{number}", "user_id": "u"})
+        enforcer.allows(
+            "gpu:jobs:list", {"roles": ["reader"], "project_id": f"p{number}", "user_id": "u"}
+        )
     assert len(enforcer._known) <= MAX_REMEMBERED

@@ -28,9 +28,11 @@ def conf(tmp_path):
     conf([], default_config_files=[])
     digest = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
     (tmp_path / "htpasswd").write_text(
-        f"# users\nada:{digest}\nbob:{digest.replace('$2b$', '$2y$')}\neve:{digest}\n")
+        f"# users\nada:{digest}\nbob:{digest.replace('$2b$', '$2y$')}\neve:{digest}\n"
+    )
     (tmp_path / "users.yaml").write_text(
-        "users:\n  ada: {project_id: vision, roles: [manager]}\n  bob: {project_id: speech}\n")
+        "users:\n  ada: {project_id: vision, roles: [manager]}\n  bob: {project_id: speech}\n"
+    )
     conf.set_override("http_basic_user_file", str(tmp_path / "htpasswd"), "api")
     conf.set_override("http_basic_identity_file", str(tmp_path / "users.yaml"), "api")
     return conf
@@ -43,26 +45,38 @@ def test_noauth_defaults():
 
 
 def test_noauth_takes_the_word_of_the_client():
-    identity = NoAuth().identify({
-        **LOCAL, "HTTP_X_PROJECT_ID": "p", "HTTP_X_USER_ID": "u", "HTTP_X_ROLES": "admin, x"})
+    identity = NoAuth().identify(
+        {**LOCAL, "HTTP_X_PROJECT_ID": "p", "HTTP_X_USER_ID": "u", "HTTP_X_ROLES": "admin, x"}
+    )
     assert (identity.project_id, identity.user_id) == ("p", "u")
     assert identity.roles == {"admin", "x"}
 
 
-@pytest.mark.parametrize("host", [
-    "127.0.0.1", "127.8.9.1:80", "localhost:9797", "LocalHost", "[::1]:9797", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.8.9.1:80", "localhost:9797", "LocalHost", "[::1]:9797", "[::1]"]
+)
 def test_noauth_own_names(host):
     NoAuth().identify({**LOCAL, "HTTP_HOST": host})
 
 
-@pytest.mark.parametrize("change", [
-    {"REMOTE_ADDR": "192.0.2.7"}, {"REMOTE_ADDR": ""}, {"REMOTE_ADDR": "::ffff:192.0.2.7"},
-    {"HTTP_HOST": "evil.example"}, {"HTTP_HOST": "localhost.evil.example"},
-    {"HTTP_HOST": "127.0.0.1.evil.example:9797"}, {"HTTP_HOST": ""}, {"HTTP_HOST": "[::2]:1"},
-    {"HTTP_HOST": "10.0.0.1"}, {"HTTP_FORWARDED": "for=127.0.0.1"},
-    {"HTTP_X_FORWARDED_FOR": "127.0.0.1"}, {"HTTP_X_FORWARDED_HOST": "localhost"},
-    {"HTTP_X_FORWARDED_PROTO": "https"},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"REMOTE_ADDR": "192.0.2.7"},
+        {"REMOTE_ADDR": ""},
+        {"REMOTE_ADDR": "::ffff:192.0.2.7"},
+        {"HTTP_HOST": "evil.example"},
+        {"HTTP_HOST": "localhost.evil.example"},
+        {"HTTP_HOST": "127.0.0.1.evil.example:9797"},
+        {"HTTP_HOST": ""},
+        {"HTTP_HOST": "[::2]:1"},
+        {"HTTP_HOST": "10.0.0.1"},
+        {"HTTP_FORWARDED": "for=127.0.0.1"},
+        {"HTTP_X_FORWARDED_FOR": "127.0.0.1"},
+        {"HTTP_X_FORWARDED_HOST": "localhost"},
+        {"HTTP_X_FORWARDED_PROTO": "https"},
+    ],
+)
 def test_noauth_refuses_who_is_not_here(change):
     with pytest.raises(Forbidden):
         NoAuth().identify({**LOCAL, **change})
@@ -83,18 +97,28 @@ def test_basic_maps_users(conf):
 
 
 def test_basic_ignores_identity_headers(conf):
-    found = HttpBasic(conf).identify({
-        **basic("bob", "right"), "HTTP_X_PROJECT_ID": "vision", "HTTP_X_ROLES": "admin"})
+    found = HttpBasic(conf).identify(
+        {**basic("bob", "right"), "HTTP_X_PROJECT_ID": "vision", "HTTP_X_ROLES": "admin"}
+    )
     assert (found.project_id, found.roles) == ("speech", {"member"})
 
 
-@pytest.mark.parametrize("environ", [
-    {}, basic("ada", "wrong"), basic("nobody", "right"), basic("ada", ""),
-    {"HTTP_AUTHORIZATION": "Basic"}, {"HTTP_AUTHORIZATION": "Basic !!!"},
-    {"HTTP_AUTHORIZATION": "Bearer abc"}, {"HTTP_AUTHORIZATION": "Basic /w=="},
-    {"HTTP_AUTHORIZATION": "Basic " + base64.b64encode(b"nocolon").decode()},
-    basic("ada", "right\0x"), basic("ada", "x" * 10_000),
-])
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        basic("ada", "wrong"),
+        basic("nobody", "right"),
+        basic("ada", ""),
+        {"HTTP_AUTHORIZATION": "Basic"},
+        {"HTTP_AUTHORIZATION": "Basic !!!"},
+        {"HTTP_AUTHORIZATION": "Bearer abc"},
+        {"HTTP_AUTHORIZATION": "Basic /w=="},
+        {"HTTP_AUTHORIZATION": "Basic " + base64.b64encode(b"nocolon").decode()},
+        basic("ada", "right\0x"),
+        basic("ada", "x" * 10_000),
+    ],
+)
 def test_basic_refuses(conf, environ):
     with pytest.raises(Unauthenticated):
         HttpBasic(conf).identify(environ)
@@ -128,23 +152,33 @@ def test_basic_forgets_after_a_while(conf, monkeypatch):
 
 # -- keystone ----------------------------------------------------------------------------------
 def test_keystone_reads_what_the_middleware_confirmed():
-    found = Keystone().identify({
-        "HTTP_X_IDENTITY_STATUS": "Confirmed", "HTTP_X_PROJECT_ID": "p", "HTTP_X_USER_ID": "u",
-        "HTTP_X_ROLES": "member,reader"})
+    found = Keystone().identify(
+        {
+            "HTTP_X_IDENTITY_STATUS": "Confirmed",
+            "HTTP_X_PROJECT_ID": "p",
+            "HTTP_X_USER_ID": "u",
+            "HTTP_X_ROLES": "member,reader",
+        }
+    )
     assert (found.project_id, found.roles) == ("p", {"member", "reader"})
 
 
-@pytest.mark.parametrize("environ", [
-    {}, {"HTTP_X_IDENTITY_STATUS": "Invalid", "HTTP_X_PROJECT_ID": "p"},
-    {"HTTP_X_IDENTITY_STATUS": "Confirmed"},
-])
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"HTTP_X_IDENTITY_STATUS": "Invalid", "HTTP_X_PROJECT_ID": "p"},
+        {"HTTP_X_IDENTITY_STATUS": "Confirmed"},
+    ],
+)
 def test_keystone_refuses(environ):
     with pytest.raises(GpuServiceError):
         Keystone().identify(environ)
 
 
-@pytest.mark.parametrize(("name", "kind"), [
-    ("noauth", NoAuth), ("http_basic", HttpBasic), ("keystone", Keystone)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("noauth", NoAuth), ("http_basic", HttpBasic), ("keystone", Keystone)]
+)
 def test_configured_strategy(conf, name, kind):
     conf.set_override("auth_strategy", name, "api")
     assert isinstance(strategy(conf), kind)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts: on from what nodes reported, in batches of one transaction each.
+
+Jobs are locked first (and skipped when another conductor has them), then their attempts are read:
+whatever is decided is decided on what nobody else can change meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpuservice.conductor.deps import CAUSE, Deps
+from gpuservice.conductor.element_ends import ElementEnds
+from gpuservice.domain.happenings import status_change
+from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.progress import Ending, Step, next_step
+from gpuservice.domain.states import ATTEMPT, JOB_ENDED, JobStatus
+from gpuservice.domain.work import Attempt, Event, Job, Task
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction did, for the hints after it."""
+
+    handled: int = 0
+    nodes: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+
+
+class Attempts:
+    """The attempts' pipeline."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    def step(self) -> int:
+        """Handle one batch; how many attempts were looked at."""
+        candidates = self._deps.store.read(self._candidates)
+        if not candidates:
+            return 0
+        batch = self._deps.store.write(lambda uow: self._work(uow, candidates))
+        if batch.nodes:
+            self._deps.hints.send(Hint("nodes", tuple(sorted(batch.nodes))))
+        if batch.jobs:
+            self._deps.hints.send(Hint("jobs", tuple(sorted(batch.jobs))))
+            self._deps.hints.send(Hint("logs", tuple(sorted(batch.jobs))))
+        for job_id in batch.removed:
+            self._deps.logs.delete(job_id)
+            self._deps.objects.delete(job_id)
+        return batch.handled
+
+    def _candidates(self, uow: UnitOfWork) -> dict[str, str]:
+        """Attempt id -> job id of what wants attention or is due."""
+        limit = self._deps.conf.conductor.batch
+        found = uow.attempts.find(Where("live", "eq", 1), Where("attention", "eq", True),
+                                  limit=limit)
+        if len(found) < limit:
+            found += uow.attempts.find(
+                Where("live", "eq", 1), Where("due_at", "le", uow.now()),
+                Where("attention", "eq", False), limit=limit - len(found))
+        return {one.id: one.job_id for one in found}
+
+    def _work(self, uow: UnitOfWork, candidates: Mapping[str, str]) -> Batch:
+        batch = Batch()
+        jobs = {job.id: job for job in uow.jobs.get_many(
+            candidates.values(), lock=True, skip_locked=True)}
+        wanted = [ident for ident, job_id in candidates.items() if job_id in jobs]
+        attempts = [one for one in uow.attempts.get_many(wanted, lock=True) if one.live]
+        tasks: dict[str, list[Task]] = {}
+        for task in uow.tasks.of_attempts([one.id for one in attempts]):
+            tasks.setdefault(task.attempt_id, []).append(task)
+        ends: list[tuple[Attempt, Job, Ending]] = []
+        events: list[Event] = []
+        for attempt in attempts:
+            job = jobs[attempt.job_id]
+            step = next_step(attempt, tasks[attempt.id], uow.now(), job.max_runtime_s,
+                             job.spec["grace_period_s"])
+            batch.handled += 1
+            if step.end is not None:
+                ends.append((attempt, job, step.end))
+                continue
+            self._go_on(uow, attempt, job, tasks[attempt.id], step, batch, events)
+        uow.events.add_many(events)
+        if ends:
+            ElementEnds(self._deps).write(uow, ends, jobs)
+            batch.jobs.update(job.id for _, job, _ in ends)
+            batch.removed.update(self._remove_deleted(uow, [job.id for _, job, _ in ends]))
+        return batch
+
+    def _go_on(
+        self, uow: UnitOfWork, attempt: Attempt, job: Job, tasks: Sequence[Task], step: Step,
+        batch: Batch, events: list[Event],
+    ) -> None:
+        now = uow.now()
+        values: dict[str, Any] = {"attention": False, "due_at": step.due_at}
+        if step.run:
+            values.update(status=ATTEMPT.after(attempt.status, "run"), started_at=now,
+                          promised_end_at=_promised(now, job))
+            self._running(uow, attempt, job, now, events)
+            batch.jobs.add(job.id)
+        elif step.stop is not None:
+            values.update(status=ATTEMPT.after(attempt.status, "stop"), stop_reason=step.stop,
+                          stop_requested_at=attempt.stop_requested_at or now, due_at=None)
+            uow.tasks.change_many([task.id for task in tasks], {"action": "stop"},
+                                  Where("status", "ne", "gone"))
+            nodes = sorted({task.node_id for task in tasks})
+            if step.silent:
+                uow.tasks.gone([
+                    TaskEnd(ident, failure_class="node_failure",
+                            failure_evidence="the node did not start the task in time")
+                    for ident in step.silent], now)
+                values["attention"] = True
+            uow.nodes.bump_revision(nodes)
+            batch.nodes.update(nodes)
+        uow.attempts.change(attempt.id, values, Where("live", "eq", 1))
+
+    def _running(self, uow: UnitOfWork, attempt: Attempt, job: Job, now: datetime,
+                 events: list[Event]) -> None:
+        detail: dict[str, Any] = {"attempt": attempt.number}
+        if job.is_array:
+            detail["index"] = attempt.index
+            if not uow.elements.change(
+                job.id, attempt.index, {"status": JobStatus.RUNNING, "started_at": now},
+                Where("status", "eq", JobStatus.STARTING),
+            ):
+                return
+        elif not uow.jobs.change(
+            job.id, {"status": JobStatus.RUNNING, "started_at": now},
+            Where("status", "eq", JobStatus.STARTING),
+        ):
+            return
+        events.append(status_change(
+            self._deps.ids, now, CAUSE, "job", "run", job.id, JobStatus.STARTING,
+            JobStatus.RUNNING, project_id=job.project_id, detail=detail))
+
+    @staticmethod
+    def _remove_deleted(uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:
+        """Jobs whose deletion waited for their end."""
+        gone: list[str] = []
+        for job in uow.jobs.get_many(job_ids):
+            if job.delete_requested and job.status in JOB_ENDED:
+                for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
+                    uow.artifacts.remove(artifact.id)
+                uow.jobs.remove(job.id)
+                gone.append(job.id)
+        return gone
+
+
+def _promised(now: datetime, job: Job) -> datetime | None:
+    if job.max_runtime_s is None:
+        return None
+    return now + timedelta(seconds=job.max_runtime_s)
+
+

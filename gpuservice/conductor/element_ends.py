@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ended attempts: retry or final status, counts, quota, ports, artifacts; all in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from gpuservice.conductor.deps import CAUSE, Deps
+from gpuservice.domain.happenings import status_change
+from gpuservice.domain.jobspec import JobSpec
+from gpuservice.domain.ports import Delta, UnitOfWork, Where
+from gpuservice.domain.progress import Ending
+from gpuservice.domain.retry import Decision, decide
+from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus
+from gpuservice.domain.work import Attempt, Event, Job
+
+#: outcome -> (event, status of the element)
+_FINAL = {
+    AttemptOutcome.SUCCEEDED: ("succeed", JobStatus.SUCCEEDED),
+    AttemptOutcome.FAILED: ("fail", JobStatus.FAILED),
+    AttemptOutcome.NODE_FAILURE: ("fail", JobStatus.FAILED),
+    AttemptOutcome.PREEMPTED: ("fail", JobStatus.FAILED),
+    AttemptOutcome.TIMED_OUT: ("time_out", JobStatus.TIMED_OUT),
+    AttemptOutcome.CANCELLED: ("cancelled", JobStatus.CANCELLED),
+}
+_COUNTS = {
+    JobStatus.SUCCEEDED: "succeeded_elements", JobStatus.FAILED: "failed_elements",
+    JobStatus.TIMED_OUT: "timed_out_elements", JobStatus.CANCELLED: "cancelled_elements",
+}
+
+End = tuple[Attempt, Job, Ending]
+
+
+class ElementEnds:
+    """Writes the ends of a batch of attempts."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+
+    def write(self, uow: UnitOfWork, ends: Sequence[End], jobs: Mapping[str, Job]) -> None:
+        """Record every end; jobs are locked by the caller."""
+        now = uow.now()
+        ids = [attempt.id for attempt, _, _ in ends]
+        uow.attempts.change_each([
+            (attempt.id, {
+                "status": AttemptStatus.ENDED, "outcome": end.outcome, "live": None,
+                "attention": False, "due_at": None, "ended_at": now,
+                "failure_class": end.failure_class, "exit_code": end.exit_code,
+                "evidence": end.evidence,
+            }) for attempt, _, end in ends])
+        uow.release_ports(ids)
+        for artifact in uow.artifacts.find(Where("attempt_id", "in", ids),
+                                           Where("published", "eq", False)):
+            uow.artifacts.change(artifact.id, {"published": True})
+        events: list[Event] = []
+        quota: dict[str, list[int]] = {}
+        singles: list[tuple[str, dict[str, Any]]] = []
+        arrays: dict[str, Job] = {}
+        for attempt, job, end in ends:
+            decision = self._retry(uow, attempt, job, end)
+            amounts = quota.setdefault(job.project_id, [0, 0])
+            amounts[0] += 1
+            amounts[1] += decision.again
+            if job.is_array:
+                self._element(uow, attempt, job, end, decision, events)
+                arrays[job.id] = job
+            else:
+                singles.append((job.id, self._single(uow, attempt, job, end, decision, events)))
+        for project, (ended, again) in sorted(quota.items()):
+            uow.quotas.give_back(project, {"jobs:running": ended, "jobs:queued": -again})
+        for ident, values in singles:
+            uow.jobs.change(ident, values)
+        for job in arrays.values():
+            self._array(uow, job.id, events)
+        uow.events.add_many(events)
+
+    @staticmethod
+    def _retry(uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending) -> Decision:
+        if job.status == JobStatus.CANCELLING or end.outcome in (
+            AttemptOutcome.SUCCEEDED, AttemptOutcome.CANCELLED
+        ):
+            return Decision(False)
+        spec = JobSpec.from_dict(job.spec)
+        counted = attempt.number
+        if counted > 1:
+            counted -= uow.attempts.count(
+                Where("job_id", "eq", job.id), Where("index", "eq", attempt.index),
+                Where("outcome", "eq", AttemptOutcome.PREEMPTED))
+            counted = max(counted, 1)
+        return decide(spec, end.outcome, end.failure_class, counted)
+
+    def _single(
+        self, uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending, decision: Decision,
+        events: list[Event],
+    ) -> dict[str, Any]:
+        now = uow.now()
+        if decision.again:
+            held = job.on_hold
+            status = JobStatus.HELD if held else JobStatus.QUEUED
+            self._note(uow, job, "requeue", job.status, status, attempt, end, events)
+            return {
+                "status": status, "waiting_elements": 1, "live_elements": 0, "started_at": None,
+                "not_before": now + timedelta(seconds=decision.after_s),
+                "status_reason": f"requeued after {end.failure_class}"}
+        event, status = self._final(job, end)
+        self._note(uow, job, event, job.status, status, attempt, end, events)
+        return {
+            "status": status, "live_elements": 0, "ended_at": now,
+            "started_at": job.started_at or attempt.started_at or attempt.created_at,
+            "failure_class": end.failure_class, "exit_code": end.exit_code,
+            "evidence": end.evidence, "status_reason": _reason(end),
+            _COUNTS[status]: 1}
+
+    @staticmethod
+    def _final(job: Job, end: Ending) -> tuple[str, JobStatus]:
+        if job.status == JobStatus.CANCELLING:
+            return "cancelled", JobStatus.CANCELLED
+        return _FINAL[AttemptOutcome(end.outcome)]
+
+    def _element(
+        self, uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending, decision: Decision,
+        events: list[Event],
+    ) -> None:
+        now = uow.now()
+        if decision.again:
+            uow.elements.change(job.id, attempt.index, {
+                "status": JobStatus.QUEUED, "started_at": None, "queued_at": now,
+                "not_before": now + timedelta(seconds=decision.after_s),
+                "status_reason": f"requeued after {end.failure_class}"})
+            uow.jobs.change(job.id, {"live_elements": Delta(-1), "waiting_elements": Delta(1)})
+            self._note(uow, job, "requeue", JobStatus.RUNNING, JobStatus.QUEUED, attempt, end,
+                       events)
+            return
+        event, status = self._final(job, end)
+        uow.elements.change(job.id, attempt.index, {
+            "status": status, "ended_at": now, "failure_class": end.failure_class,
+            "exit_code": end.exit_code, "status_reason": _reason(end)})
+        uow.jobs.change(job.id, {"live_elements": Delta(-1), _COUNTS[status]: Delta(1)})
+        self._note(uow, job, event, JobStatus.RUNNING, status, attempt, end, events)
+
+    def _array(self, uow: UnitOfWork, job_id: str, events: list[Event]) -> None:
+        """End an array of which nothing waits or runs, or too much has failed."""
+        job = uow.jobs.get(job_id)
+        if job is None:
+            return
+        failures = job.failed_elements + job.timed_out_elements
+        limit = job.array_max_failures
+        if limit is not None and failures > limit and job.waiting_elements:
+            uow.quotas.give_back(job.project_id, {"jobs:queued": job.waiting_elements})
+            for element in uow.elements.of_job(job_id, Where("status", "eq", JobStatus.QUEUED)):
+                uow.elements.change(job_id, element.index, {
+                    "status": JobStatus.CANCELLED, "ended_at": uow.now(),
+                    "failure_class": "cancelled"})
+            uow.jobs.change(job_id, {"waiting_elements": 0, "next_index": job.elements,
+                                     "cancelled_elements": Delta(job.waiting_elements)})
+            job = uow.jobs.get(job_id) or job
+        if job.waiting_elements or job.live_elements:
+            return
+        if job.status == JobStatus.CANCELLING:
+            event, status = "cancelled", JobStatus.CANCELLED
+        elif failures:
+            event, status = "fail", JobStatus.FAILED
+        elif job.succeeded_elements == job.elements:
+            event, status = "succeed", JobStatus.SUCCEEDED
+        elif job.succeeded_elements:
+            event, status = "fail", JobStatus.FAILED
+        else:
+            event, status = "cancelled", JobStatus.CANCELLED
+        uow.jobs.change(job_id, {"status": status, "ended_at": uow.now()})
+        events.append(status_change(
+            self._deps.ids, uow.now(), CAUSE, "job", event, job_id, job.status, status,
+            project_id=job.project_id))
+
+    def _note(
+        self, uow: UnitOfWork, job: Job, event: str, before: str, after: str, attempt: Attempt,
+        end: Ending, events: list[Event],
+    ) -> None:
+        detail: dict[str, Any] = {"attempt": attempt.number, "outcome": end.outcome,
+                                  "exit_code": end.exit_code}
+        if job.is_array:
+            detail["index"] = attempt.index
+        events.append(status_change(
+            self._deps.ids, uow.now(), CAUSE, "job", event, job.id, before, after,
+            project_id=job.project_id, reason=end.failure_class, detail=detail))
+
+
+def _reason(end: Ending) -> str | None:
+    if end.failure_class is None:
+        return None
+    message = str((end.evidence or {}).get("message", ""))
+    if not message and end.exit_code is not None:
+        message = f"exit code {end.exit_code}"
+    return f"{end.failure_class}: {message}"[:255] if message else end.failure_class

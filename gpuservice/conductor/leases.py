@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lost nodes: given up only when nothing of theirs can run any more.
+
+A node's supervisors end its tasks when its lease runs out. The service waits for lease, grace
+and margin after the last renewal it has seen, counted from its own return when it was away
+itself, and raises the node's epoch: whatever comes from the old one is refused from then on.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.node_marks import Marks
+from gpuservice.domain.inventory import Node
+from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.states import NODE, NodeStatus
+
+_WATCHED = (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING, NodeStatus.CHECKING,
+            NodeStatus.ERROR)
+
+
+class Leases:
+    """Watches the leases of nodes."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._marks = Marks(deps)
+        self._since: datetime | None = None
+        self._last: datetime | None = None
+
+    def step(self) -> int:
+        """Give up every node whose time is over; how many."""
+        now = self._deps.store.read(lambda uow: uow.now())
+        lease = timedelta(seconds=self._deps.conf.agent.lease_s)
+        if self._last is None or now - self._last > lease / 2:
+            self._since = now  # the service itself was away: it counts from its return
+        self._last = now
+        silent = self._deps.store.read(lambda uow: uow.nodes.find(
+            Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)))
+        given_up = sum(self._give_up(node, now) for node in silent)
+        if given_up:
+            self._deps.hints.send(Hint("attempts"))
+            self._deps.hints.send(Hint("jobs"))
+            self._deps.hints.send(Hint("pools"))
+        return given_up
+
+    def _give_up(self, node: Node, now: datetime) -> bool:
+        tasks = self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
+        if node.status == NodeStatus.ERROR and not tasks:
+            return False
+        cutoff = now - self._patience(node)
+        if node.last_renewal_at is None or node.last_renewal_at >= cutoff:
+            return False
+        if self._since is not None and self._since >= cutoff and not self._off(node):
+            return False
+        return self._deps.store.write(lambda uow: self._fence(uow, node, cutoff))
+
+    def _patience(self, node: Node) -> timedelta:
+        """Lease, the longest grace of what may run there, and a margin."""
+        lease = node.lease_s or self._deps.conf.agent.lease_s
+        margin = self._deps.conf.conductor.loss_margin_s
+        return timedelta(seconds=lease + margin)
+
+    def _off(self, node: Node) -> bool:
+        """Whether the cloud confirmed the node off: then there is nothing to wait for."""
+        if "power_off" not in self._deps.cloud.capabilities or node.server_id is None:
+            return False
+        return self._deps.cloud.power_off(node.server_id)
+
+    def _fence(self, uow: UnitOfWork, node: Node, cutoff: datetime) -> bool:
+        if not uow.nodes.fence(node.id, node.epoch, cutoff):
+            return False
+        uow.tasks.gone([
+            TaskEnd(task.id, failure_class="node_failure",
+                    failure_evidence="nothing was heard of its node any more")
+            for task in uow.tasks.of_node(node.id)], uow.now())
+        fresh = uow.nodes.get(node.id)
+        if fresh is not None and NODE.allows(fresh.status, "fault"):
+            message = "nothing was heard of it any more"
+            self._marks.node(uow, fresh, "fault", {
+                "fault": {"class": "node_failure", "message": message}}, "node_failure", message)
+        return True

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conductor: its pipelines in threads, woken by hints, never depending on them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from gpuservice.conductor.attempts import Attempts
+from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.inventory import Inventory
+from gpuservice.conductor.leases import Leases
+from gpuservice.conductor.line import Line
+from gpuservice.conductor.nodes import Nodes
+from gpuservice.conductor.pools import Pools
+from gpuservice.domain.errors import Busy
+from gpuservice.domain.ports import Hint
+
+LOG = logging.getLogger(__name__)
+
+
+class Conductor:
+    """All pipelines of one process."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._attempts = Attempts(deps)
+        self._nodes = Nodes(deps)
+        self._pools = Pools(deps)
+        self._leases = Leases(deps)
+        self._inventory = Inventory(deps)
+        self._line = Line(deps)
+
+    def step(self) -> None:
+        """One full pass, in order: for tests and small tools."""
+        self._inventory.step()
+        self._leases.step()
+        self._pools.step()
+        self._nodes.step()
+        while self._attempts.step():
+            continue
+        self._line.step()
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop."""
+        conf = self._deps.conf.conductor
+        loops = (
+            ("attempts", ("attempts",), conf.interval_s, self._busy_attempts),
+            ("nodes", ("pools",), conf.interval_s, self._infrastructure),
+            ("leases", (), conf.interval_s, self._watch),
+            ("inventory", (), float(conf.inventory_interval_s), self._inventory.step),
+        )
+        threads = [
+            threading.Thread(target=self._loop, args=(stop, *loop), name=f"conductor-{loop[0]}")
+            for loop in loops
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _busy_attempts(self) -> None:
+        while self._attempts.step():
+            continue
+
+    def _infrastructure(self) -> None:
+        """Pools and nodes take turns until neither has anything to do."""
+        for _ in range(10):
+            if not self._pools.step() + self._nodes.step():
+                return
+
+    def _watch(self) -> None:
+        self._leases.step()
+        self._line.step()
+        self._purge()
+
+    def _purge(self) -> None:
+        hours = self._deps.conf.api.idempotency_hours
+        self._deps.store.write(
+            lambda uow: uow.purge_idempotency(uow.now() - timedelta(hours=hours)))
+
+    def _loop(
+        self, stop: threading.Event, name: str, kinds: tuple[str, ...], interval: float,
+        step: Callable[[], object],
+    ) -> None:
+        wake = threading.Event()
+
+        def on_hint(hint: Hint) -> None:
+            wake.set()
+
+        unsubscribe = self._deps.hints.subscribe(kinds, on_hint)
+        try:
+            while not stop.is_set():
+                wake.clear()
+                try:
+                    step()
+                except Busy as busy:
+                    LOG.warning("The %s pipeline waits: %s", name, busy.detail)
+                except Exception:
+                    LOG.exception("The %s pipeline failed; it goes on with the next pass", name)
+                _wait(stop, wake, interval)
+        finally:
+            unsubscribe()
+
+
+def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:
+    """Until woken, stopped, or time is up."""
+    left = seconds
+    while left > 0 and not stop.is_set():
+        if wake.wait(min(left, 0.2)):
+            return
+        left -= 0.2
+
+

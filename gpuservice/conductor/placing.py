@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a new node goes, on clouds that let us choose: host and devices, claimed in the database."""
+
+from __future__ import annotations
+
+from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.node_marks import Marks
+from gpuservice.domain.inventory import Device, Node
+from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.states import NodeStatus
+
+
+class Placing:
+    """Claims host and devices for requested nodes."""
+
+    def __init__(self, deps: Deps) -> None:
+        self._deps = deps
+        self._marks = Marks(deps)
+
+    def place(self, node: Node) -> bool:
+        """Claim a place and go on to building; without one the node stays requested."""
+        return self._deps.store.write(lambda uow: self._claim(uow, node))
+
+    def _claim(self, uow: UnitOfWork, node: Node) -> bool:
+        if "places" not in self._deps.cloud.capabilities:
+            return self._marks.node(uow, node, "build")
+        chosen = self._choose(uow, node)
+        if chosen is None:
+            if node.status_reason is None:
+                uow.nodes.change(node.id, {"status_reason": "no host has room for it"},
+                                 Where("status", "eq", NodeStatus.REQUESTED))
+            return False
+        host_id, devices = chosen
+        if not uow.devices.claim_for_node(node.id, [device.id for device in devices]):
+            # Another node was faster: nothing may stay claimed.
+            uow.devices.release_node(node.id)
+            return False
+        return self._marks.node(uow, node, "build", {"host_id": host_id, "status_reason": None})
+
+    @staticmethod
+    def _choose(uow: UnitOfWork, node: Node) -> tuple[str, list[Device]] | None:
+        """The host with the least room that has enough (best fit), its first free devices."""
+        hosts = {host.id: host for host in uow.hosts.find(
+            Where("state", "eq", "up"), Where("status", "eq", "enabled"))}
+        used: dict[str, tuple[int, int]] = {}
+        for other in uow.nodes.find(Where("host_id", "notnull"),
+                                    Where("status", "ne", NodeStatus.DELETED)):
+            cpus, memory = used.get(str(other.host_id), (0, 0))
+            used[str(other.host_id)] = (cpus + other.vcpus, memory + other.memory_mib)
+        free: dict[str, list[Device]] = {}
+        for device in uow.devices.find(
+            Where("node_id", "null"), Where("gpu_type", "eq", node.gpu_type),
+            Where("health", "eq", "healthy"), order=(("ordinal", "asc"),),
+        ):
+            free.setdefault(device.host_id, []).append(device)
+        fits: list[tuple[int, str, str]] = []
+        for host_id, devices in free.items():
+            host = hosts.get(host_id)
+            cpus, memory = used.get(host_id, (0, 0))
+            if (host is not None and len(devices) >= node.gpu_count
+                    and host.vcpus - cpus >= node.vcpus
+                    and host.memory_mib - memory >= node.memory_mib):
+                fits.append((len(devices), host.name, host_id))
+        if not fits:
+            return None
+        _, _, best = min(fits)
+        return best, free[best][:node.gpu_count]

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One valid body for each endpoint that takes JSON; a new endpoint without one fails a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_world import Cluster
+
+from gpuservice.api.endpoint import Endpoint
+
+UUID = "00000000-0000-4000-8000-000000000000"
+SHA = "ab" * 32
+
+BODIES: dict[str, Any] = {
+    "POST /gpu-types": {
+        "gpu_type": {
+            "name": "h100",
+            "vendor": "nvidia",
+            "memory_mib": 81559,
+            "pci_ids": ["10de:2330"],
+            "architecture": "hopper",
+            "interconnect": "nvlink",
+            "resource_class": "PGPU",
+            "traits": ["CUSTOM_GPU"],
+            "partitions": [
+                {
+                    "name": "1g.10gb",
+                    "kind": "mig",
+                    "memory_mib": 9728,
+                    "max_per_device": 7,
+                    "compute_fraction": 0.14,
+                }
+            ],
+        }
+    },
+    "PATCH /gpu-types/<id>": {"gpu_type": {"memory_mib": 81920}},
+    "POST /hosts/<id>/action": {"cordon": {"reason": "dust"}},
+    "POST /devices/<id>/action": {"quarantine": {"reason": "errors"}},
+    "POST /flavors": {
+        "flavor": {
+            "name": "a100.1",
+            "gpu_type": "a100-80gb",
+            "gpu_count": 1,
+            "mode": "passthrough",
+            "vcpus": 8,
+            "memory_mib": 65536,
+            "disk_gib": 100,
+            "numa_policy": None,
+            "public": True,
+            "projects": [],
+            "price_per_hour": 250,
+        }
+    },
+    "PATCH /flavors/<id>": {"flavor": {"price_per_hour": 300}},
+    "POST /flavors/<id>/action": {"sync": {"dry_run": True}},
+    "PATCH /services/<id>": {"service": {"status": "disabled"}},
+    "PATCH /quotas/<id>": {"quota": {"limits": {"gpus": 8, "gpus:a100-80gb": None}}},
+    "POST /pools": {
+        "pool": {
+            "name": "mine",
+            "flavor": "a100.4",
+            "min_nodes": 1,
+            "max_nodes": 2,
+            "target_nodes": 1,
+            "autoscale": False,
+            "idle_timeout_s": 600,
+            "on_shortage": "wait",
+            "image": None,
+            "networks": [],
+            "key_name": None,
+            "engine": "agent",
+            "engine_options": {},
+        }
+    },
+    "PATCH /pools/<id>": {"pool": {"idle_timeout_s": 60}},
+    "POST /nodes/<id>/action": {"cordon": None},
+    "POST /queues": {
+        "queue": {
+            "name": "fast",
+            "pools": [],
+            "projects": ["vision"],
+            "status": "open",
+            "weight": 2,
+            "cohort": None,
+            "nominal": {"a100-80gb": 4},
+            "borrowing_limit": {},
+            "lending_limit": {},
+            "preemption": "none",
+            "max_priority": 700,
+            "placement": "pack",
+            "kinds": {"training": {"max_runtime_s": 3600}},
+        }
+    },
+    "PATCH /queues/<id>": {"queue": {"status": "drained"}},
+    "POST /jobs": {
+        "job": {
+            "name": "train",
+            "queue": "default",
+            "kind": "training",
+            "priority": "normal",
+            "command": ["python3", "train.py"],
+            "env": {"EPOCHS": "3"},
+            "workdir": "src",
+            "secrets": [{"env": "TOKEN", "ref": "barbican:x"}],
+            "image": None,
+            "tasks": {"count": 2, "min_count": 1},
+            "resources": {
+                "gpus": 1,
+                "gpu_types": ["a100-80gb"],
+                "min_gpu_memory_mib": 40000,
+                "vcpus": 2,
+                "memory_mib": 1024,
+            },
+            "topology": {"within": "rack", "policy": "preferred"},
+            "max_runtime_s": 3600,
+            "deadline_at": "2099-01-01T00:00:00Z",
+            "preemptible": True,
+            "grace_period_s": 30,
+            "signal": "TERM",
+            "checkpoint": {"path": "ckpt/", "interval_s": 600, "ranks": "first"},
+            "retry": {"max_attempts": 2, "backoff_s": 1, "on": ["node_failure"]},
+            "array": {"size": 3, "max_running": 2, "max_failures": None},
+            "inputs": [{"source": "file:///data/x", "path": "data/x"}],
+            "outputs": [{"path": "out/", "target": "file:///data/out"}],
+            "notify": [{"on": ["started"], "channel": "event"}],
+            "labels": {"team": "vision"},
+            "hold": False,
+            "depends_on": [],
+        }
+    },
+    "PATCH /jobs/<id>": {"job": {"labels": {"team": "speech"}}},
+    "POST /jobs/<id>/action": {"hold": None},
+    "POST /agent/register": {
+        "bootstrap": "a" * 64,
+        "secret": SHA,
+        "instance": UUID,
+        "agent_version": "1",
+        "devices": [
+            {
+                "address": "0000:00:00.0",
+                "vendor": "nvidia",
+                "product_id": None,
+                "uuid": None,
+                "memory_mib": 81920,
+                "index": 0,
+                "numa_node": 0,
+                "link_group": None,
+            }
+        ],
+        "capabilities": {"own_uid": True},
+        "vcpus": 32,
+        "memory_mib": 262144,
+    },
+    "POST /agent/sync": {
+        "epoch": 1,
+        "revision": 0,
+        "instance": UUID,
+        "wait_s": 0,
+        "telemetry": {},
+        "devices": [{"address": "0000:00:00.0", "healthy": True, "reason": None}],
+        "tasks": [
+            {
+                "task_id": UUID,
+                "state": "running",
+                "started_at": "2026-01-01T00:00:00Z",
+                "ended_at": None,
+                "exit_code": None,
+                "signal": None,
+                "oom": False,
+                "timed_out": False,
+                "failure": None,
+                "log": {"stdout": {"offset": 0, "data_b64": "aGk=", "end": False}},
+            }
+        ],
+    },
+    "POST /agent/tasks/<id>/checkpoints": {
+        "seq": 1,
+        "files": [{"path": "model.npz", "size": 3, "sha256": SHA}],
+    },
+}
+
+
+def key_of(row: Endpoint) -> str:
+    """How ``BODIES`` names an endpoint."""
+    return f"{row.method} {row.path}"
+
+
+def path_of(row: Endpoint, ids: dict[str, str]) -> str:
+    """A path of the endpoint with the id of its noun."""
+    noun = row.path.split("/")[1]
+    path = row.path.replace("<id>", ids.get(noun, UUID)).replace("<int:seq>", "1")
+    return path.replace("<seq>", "1").replace("<path:path>", "1/0/model.npz")
+
+
+def ids_of(cluster: Cluster, **more: str) -> dict[str, str]:
+    """The id of one object of each noun."""
+    return {
+        "hosts": cluster.hosts[0].id,
+        "devices": cluster.devices[0].id,
+        "flavors": cluster.flavor.id,
+        "pools": cluster.pool.id,
+        "nodes": cluster.nodes[0].id,
+        "queues": cluster.queue.id,
+        "quotas": "vision",
+        **more,
+    }
