@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a command with private RabbitMQ, PostgreSQL and MariaDB servers beside it.
 
-    python tools/with_services.py [--only rabbitmq,postgresql] [--durable] -- pytest tests/integration
+    python tools/with_services.py [--only rabbitmq,postgresql] [--durable] -- pytest tests
     python tools/with_services.py --restart rabbitmq      # from within such a command
 
 pifpaf's drivers start the servers in temporary directories and stop them at the end. The command

@@ -73,8 +73,8 @@ class Agent:
         self._interval_s = 1.0
         self._local = threading.local()
 
-    def run(self, stop: threading.Event, *, stop_tasks: bool = False) -> None:
-        """Work until ``stop`` is set; tasks go on after that, unless ``stop_tasks``.
+    def run(self, stop: threading.Event, *, stop_tasks: bool | threading.Event = False) -> None:
+        """Work until ``stop`` is set; tasks go on after that, unless ``stop_tasks`` (is set then).
 
         :raises StateDirectoryBusy: another agent is at work there.
         :raises AgentRefused: the service revoked or refused this node; all tasks were ended.
@@ -88,7 +88,8 @@ class Agent:
             self._open()
             try:
                 self._work(stop)
-                if stop_tasks or self._fatal is not None:
+                ending = stop_tasks if isinstance(stop_tasks, bool) else stop_tasks.is_set()
+                if ending or self._fatal is not None:
                     self._end_all()
             finally:
                 self._close()
@@ -292,6 +293,8 @@ class Agent:
         sent_at = boot_time()
         answer = self._client().sync(request)
         self._hands.logs_taken(pieces)
+        if self._hands.postponed:
+            self._note_news()
         if answer.epoch != self._epoch or self._closing.is_set():
             return False, False
         self._lease_s, self._interval_s = answer.lease_s, answer.interval_s

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.journal import Journal
@@ -35,6 +36,8 @@ class Hands:
         self._forgotten: dict[str, float] = {}
         self.revision = 0
         self.closed = False
+        #: Whether the last reports held something back for the next.
+        self.postponed = False
 
     def adopt(self, order: TaskOrder) -> None:
         """Take over a task of an earlier agent; the runner will tell how it stands."""
@@ -138,9 +141,6 @@ class Hands:
         with self._lock:
             if hand.result is None:
                 hand.result = Result(ended_at=time.time(), cause="setup")
-            if hand.discarded:
-                self._forget(hand)
-                return
         self._runner.wipe(hand.order.task_id)
         with self._lock:
             hand.state = "gone"
@@ -151,15 +151,21 @@ class Hands:
         """What a sync says of every task, and which log bytes ride in it."""
         with self._lock:
             budget, reports, pieces = _SYNC_LOG_BYTES, [], []
+            self.postponed = False
             for hand in self._hands.values():
                 if hand.discarded:
                     continue
-                log: dict[str, LogPiece] = {}
-                if budget > 2 * INLINE_LOG_BYTES and hand.state in ("running", "gone"):
-                    log = hand.logs.inline(end=hand.state == "gone")
-                    budget -= sum(len(piece.data) for piece in log.values())
-                    pieces.append((hand, log))
-                reports.append(hand.report(log))
+                report = hand.report({})
+                if hand.state in ("running", "gone"):
+                    if budget > 2 * INLINE_LOG_BYTES:
+                        log = hand.logs.inline(end=hand.state == "gone")
+                        budget -= sum(len(piece.data) for piece in log.values())
+                        pieces.append((hand, log))
+                        report = replace(report, log=log)
+                    elif hand.state == "gone":  # its last words have no room in this sync
+                        report = replace(report, state="finishing")
+                        self.postponed = True
+                reports.append(report)
             return tuple(reports), pieces
 
     def logs_taken(self, pieces: Pieces) -> None:

@@ -40,12 +40,8 @@ class LogCursor:
                 if reader.size() - offset > most:
                     continue
                 offset, data = reader.read(offset, most)
-                # A full segment before the last: the rest follows with the next sync.
-                end_here = end and reader.size() <= offset + len(data)
-            else:
-                end_here = end
-            if data or end_here:
-                pieces[stream] = LogPiece(offset=offset, data=data, end=end_here)
+            if data or end:
+                pieces[stream] = LogPiece(offset=offset, data=data, end=end)
         return pieces
 
     def taken(self, pieces: Mapping[str, LogPiece]) -> None:

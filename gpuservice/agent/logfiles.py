@@ -76,15 +76,18 @@ class SegmentReader:
         return start + os.path.getsize(path)
 
     def read(self, offset: int, most: int) -> tuple[int, bytes]:
-        """Up to ``most`` bytes of one segment, with the offset they really start at."""
+        """Up to ``most`` bytes, with the offset they really start at."""
+        found = bytearray()
+        begin = offset
         for start, path in self._segments():
-            end = start + os.path.getsize(path)
-            if offset < end:
-                offset = max(offset, start)
+            if begin + len(found) < start and not found:
+                begin = start
+            at = begin + len(found)
+            if start <= at < start + os.path.getsize(path) and len(found) < most:
                 with open(path, "rb") as file:
-                    file.seek(offset - start)
-                    return offset, file.read(most)
-        return offset, b""
+                    file.seek(at - start)
+                    found += file.read(most - len(found))
+        return begin, bytes(found)
 
     def forget(self, offset: int) -> None:
         """Remove segments that end at or before ``offset``, but never the one being written."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import microversion_parse
 from gpuservice.domain.errors import GpuServiceError, Invalid
 
 MINIMUM = CURRENT = "1.0"
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 
 
 class NotAcceptable(GpuServiceError):
@@ -47,12 +49,13 @@ def check(headers: Mapping[str, str]) -> None:
         wanted = microversion_parse.get_version({"openstack-api-version": given}, "gpu")
     except ValueError as error:
         raise Invalid(f"The microversion {given[:80]!r} is not well formed.") from error
+    if wanted is None and "gpu" in (part.strip().lower() for part in given.split(",")):
+        raise Invalid(f"The microversion {given[:80]!r} must be like gpu {CURRENT}.")
     if wanted is None or wanted == "latest":
         return
-    try:
-        version = microversion_parse.parse_version_string(wanted)
-    except TypeError as error:
-        raise Invalid(f"The microversion {wanted[:80]!r} must be like {CURRENT}.") from error
+    if not _VERSION.fullmatch(wanted):
+        raise Invalid(f"The microversion {wanted[:80]!r} must be like {CURRENT}.")
+    version = microversion_parse.parse_version_string(wanted)
     if str(version) != CURRENT:
         raise NotAcceptable(f"Version {version} is not served; {MINIMUM} to {CURRENT} are.",
                             meta={"min_version": MINIMUM, "max_version": CURRENT})

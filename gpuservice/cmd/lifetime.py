@@ -66,3 +66,13 @@ def sleep_until(stop: threading.Event) -> None:
     """Block until the event is set, leaving the main thread open to signals."""
     while not stop.wait(1.0):
         continue
+
+
+def refuse_sqlite(conf: cfg.ConfigOpts, program: str) -> None:
+    """Exit when the database is SQLite: it is for one process, the all-in-one."""
+    url = conf.database.connection or ""
+    if not url:
+        raise SystemExit(f"{program}: [database] connection is not set")
+    if url.startswith("sqlite"):
+        raise SystemExit(f"{program}: SQLite is for gpuservice-all-in-one alone; use PostgreSQL "
+                         "or MariaDB")

@@ -33,7 +33,8 @@ class Inventory:
         known = {row.name for row in uow.gpu_types.find()}
         for body in types:
             if body["name"] not in known:
-                values = {key: tuple(value) if isinstance(value, list) else value
+                values: dict[str, Any] = {
+                    key: tuple(value) if isinstance(value, list) else value
                           for key, value in body.items()}
                 uow.gpu_types.add(GpuType(id=self._deps.ids.new(), created_at=uow.now(),
                                           updated_at=uow.now(), **values))

@@ -23,8 +23,10 @@ class Line:
     def step(self) -> int:
         """Look at deadlines and dependencies; how many jobs ended."""
         doomed = self._deps.store.read(self._doomed)
-        return sum(self._deps.store.write(lambda uow, one=one: self._fail(uow, *one))
-                   for one in doomed)
+        return sum(self._end(job_id, why) for job_id, why in doomed)
+
+    def _end(self, job_id: str, why: str) -> bool:
+        return self._deps.store.write(lambda uow: self._fail(uow, job_id, why))
 
     def _doomed(self, uow: UnitOfWork) -> list[tuple[str, str]]:
         late = uow.jobs.find(Where("open", "eq", 1), Where("deadline_at", "le", uow.now()),

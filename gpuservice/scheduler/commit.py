@@ -194,12 +194,14 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
     """Take quota, devices and node capacity, each set-wise and guarded, in lock order."""
     projects = _by_project(gangs)
     for project, theirs in projects.items():
-        amounts: dict[str, int] = {"jobs:running": len(theirs)}
+        amounts: dict[str, int] = {}
         for gang in theirs:
             for name, amount in gang.counted.items():
                 amounts[name] = amounts.get(name, 0) + amount
+        # In order of name, as every other taker: gpus..., jobs:queued, jobs:running.
         uow.quotas.take(project, amounts)
         uow.quotas.give_back(project, {"jobs:queued": len(theirs)})
+        uow.quotas.take(project, {"jobs:running": len(theirs)})
     for project, theirs in projects.items():
         shares = [share for gang in theirs for share in gang.shares]
         if shares and not uow.devices.take(shares, project):

@@ -97,7 +97,7 @@ class Queues:
         def work(uow: UnitOfWork) -> None:
             row = _queue(uow, caller, ident, lock=True)
             check_generation(row, generation)
-            live = uow.jobs.count(Where("queue_id", "eq", ident), Where("ended_at", "null"))
+            live = uow.jobs.count(Where("queue_id", "eq", ident), Where("open", "eq", 1))
             if live:
                 raise Conflict(f"The queue {row.name!r} has {live} jobs that have not ended.")
             uow.queues.remove(ident)

@@ -9,7 +9,7 @@ import time
 import urllib.parse
 import uuid
 from collections.abc import Generator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from keystoneauth1 import adapter
 from openstack import exceptions, resource
@@ -45,6 +45,9 @@ class GpuResource(resource.Resource):
     """
 
     commit_method = "PATCH"
+
+    #: Objects of one answer; None leaves it to the service.
+    page_size: ClassVar[int | None] = None
 
     #: Fields that a newer service adds are kept.
     _allow_unknown_attrs_in_body = True
@@ -90,11 +93,13 @@ class GpuResource(resource.Resource):
         :param params: filters as api.md has them; ``labels={"team": "vision"}`` filters by label.
         :raises openstack.exceptions.InvalidResourceQuery: for a parameter that is none.
         """
-        names = {name for name in params if f"%({name})s" in cls.base_path}
+        names = {name for name in params if f"%({name})s" in (base_path or cls.base_path)}
         uri = (base_path or cls.base_path) % params
         query = cls._query_of({key: params[key] for key in params if key not in names})
         if max_items is not None:
-            query.setdefault("limit", str(min(max_items, 1000)))
+            query.setdefault("limit", str(max(1, min(max_items, 1000))))
+        elif cls.page_size is not None:
+            query.setdefault("limit", str(cls.page_size))
         seen = 0
         while True:
             response = session.get(uri, params=query, headers=headers or {})

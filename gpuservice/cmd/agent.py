@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpuservice-agent: the agent of one GPU node."""
+
+from __future__ import annotations
+
+from gpuservice.agent.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpuservice-all-in-one: the whole service in one process, for a laptop or a single GPU box."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from pathlib import Path
+
+from oslo_config import cfg
+
+from gpuservice import bootstrap
+from gpuservice.cmd.embedded_guests import EmbeddedGuests
+from gpuservice.cmd.lifetime import configuration, run_until_signalled, start_logging
+from gpuservice.cmd.seeding import seed
+from gpuservice.cmd.serving import Listener, refuse_open_noauth
+from gpuservice.db import migrations
+
+PROGRAM = "gpuservice-all-in-one"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("--state-dir", required=True, metavar="DIR",
+                        help="where everything is kept; start again on it to carry on")
+    parser.add_argument("--listen", default="127.0.0.1:9797", metavar="HOST:PORT")
+    parser.add_argument("--hosts", type=int, default=8, help="simulated hosts")
+    parser.add_argument("--gpus-per-host", type=int, default=8)
+    parser.add_argument("--gpu-type", default="a100-80gb")
+    parser.add_argument("--cloud", choices=("simulated", "local"), default="simulated",
+                        help="local: the NVIDIA cards of this machine")
+    parser.add_argument("--stop-tasks", action="store_true",
+                        help="end all tasks at the end instead of leaving them to the next start")
+    parser.add_argument("--config-file", metavar="FILE")
+    return parser
+
+
+def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
+    """Defaults for one process on one directory; a configuration file may say otherwise."""
+    state = Path(given.state_dir).resolve()
+    for name in ("data", "logs", "objects", "cloud", "agents"):
+        (state / name).mkdir(parents=True, exist_ok=True)
+    host, _, port = given.listen.rpartition(":")
+    if not port.isdecimal():
+        raise SystemExit(f"{PROGRAM}: --listen is {given.listen!r}; it must be HOST:PORT")
+    files = ["--config-file", given.config_file] if given.config_file else []
+    conf = configuration(files, PROGRAM, None if files else [])
+    defaults: tuple[tuple[str, str, object], ...] = (
+        ("connection", "database", f"sqlite:///{state}/gpuservice.sqlite"),
+        ("auth_strategy", "api", "noauth"),
+        ("listen_address", "api", host.strip("[]")), ("listen_port", "api", int(port)),
+        ("directory", "logs", str(state / "logs")),
+        ("directory", "artifacts", str(state / "objects")),
+        ("state_dir", "simulated", str(state / "cloud")),
+        ("hosts", "simulated", given.hosts),
+        ("gpus_per_host", "simulated", given.gpus_per_host),
+        ("gpu_type", "simulated", given.gpu_type), ("driver", "cloud", given.cloud),
+        ("settle_s", "cloud", 0.0), ("lease_s", "agent", 10), ("interval_s", "agent", 1.0),
+        ("loss_margin_s", "conductor", 2), ("inventory_interval_s", "conductor", 2),
+        ("threads", "api", 48), ("max_waiting", "api", 32),
+        ("file_roots", "agent", [str(state / "data")]),
+    )
+    for name, group, value in defaults:
+        conf.set_default(name, value, group)
+    conf.set_default("transport_url", "fake://")
+    return conf
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM; running tasks go on and are found again at the next start."""
+    given = _parser().parse_args(argv)
+    conf = _configure(given)
+    start_logging(conf, PROGRAM)
+    refuse_open_noauth(conf, PROGRAM)
+    core = bootstrap.core(conf, shared_bus=False)
+    migrations.upgrade(core.store.engine)
+    state = Path(given.state_dir).resolve()
+
+    def run(stop: threading.Event) -> None:
+        _run(core, state, stop, given.stop_tasks)
+
+    try:
+        return run_until_signalled(run)
+    finally:
+        core.close()
+
+
+def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: bool) -> None:
+    services = bootstrap.services(core)
+    listener = Listener(core.conf, bootstrap.application(core, services))
+    core.conf.set_default("public_url", listener.url, "api")
+    guests = EmbeddedGuests(core.conf, state / "agents", stop_tasks)
+    conductor, scheduler = bootstrap.conductor(core), bootstrap.scheduler(core)
+    parts = [
+        threading.Thread(target=target, args=(stop,), name=name)
+        for name, target in (("http", listener.run), ("conductor", conductor.run),
+                             ("scheduler", scheduler.run), ("guests", guests.run))
+    ]
+    for part in parts:
+        part.start()
+    try:
+        seed(services, stop)
+        if not stop.is_set():
+            print(f"gpuservice ready at {listener.url}", flush=True)
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        for part in parts:
+            part.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpuservice-api: the REST API on a WSGI server of its own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from gpuservice import bootstrap
+from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
+from gpuservice.cmd.serving import Listener, refuse_open_noauth
+
+PROGRAM = "gpuservice-api"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve until SIGTERM."""
+    conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)
+    start_logging(conf, PROGRAM)
+    refuse_sqlite(conf, PROGRAM)
+    refuse_open_noauth(conf, PROGRAM)
+    core = bootstrap.core(conf)
+
+    def run(stop: threading.Event) -> None:
+        listener = Listener(conf, bootstrap.application(core))
+        print(f"{PROGRAM} ready at {listener.url}", flush=True)
+        listener.run(stop)
+
+    try:
+        return run_until_signalled(run)
+    finally:
+        core.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

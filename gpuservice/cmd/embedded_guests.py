@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guests of the all-in-one program: one embedded agent a node, each in a thread."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+
+from oslo_config import cfg
+
+from gpuservice.agent.agent import Agent, AgentRefused
+from gpuservice.agent.settings import AgentSettings, UserData
+from gpuservice.agent.wire import Device
+from gpuservice.drivers.cloud.guest import GuestHost
+from gpuservice.drivers.cloud.simulated_state import SimulatedState
+
+LOG = logging.getLogger(__name__)
+
+
+class EmbeddedGuests:
+    """Boots an agent thread for each active server of the simulated cloud.
+
+    :param stop_tasks: whether the end of the program is the end of its tasks.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, directory: Path, stop_tasks: bool) -> None:
+        self._conf = conf
+        self._directory = directory
+        self._stop_tasks = stop_tasks
+        self._state = SimulatedState(Path(conf.simulated.state_dir))
+        self._agents: dict[str, tuple[threading.Thread, threading.Event, threading.Event]] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Look after the guests until told to stop; then their agents end."""
+        GuestHost(self._state, self._boot, self._halt).run(stop)
+        for thread, end, _ in self._agents.values():
+            end.set()
+        for thread, _, _ in self._agents.values():
+            thread.join()
+
+    def _boot(self, server_id: str, user_data: Path) -> None:
+        end, kill = threading.Event(), threading.Event()
+        if self._stop_tasks:
+            kill.set()
+        thread = threading.Thread(target=self._agent, name=f"agent-{server_id[:8]}",
+                                  args=(server_id, user_data, end, kill))
+        self._agents[server_id] = (thread, end, kill)
+        thread.start()
+
+    def _halt(self, server_id: str) -> None:
+        """The power went: agent and tasks vanish, nothing more is said."""
+        found = self._agents.pop(server_id, None)
+        if found is not None:
+            thread, end, kill = found
+            kill.set()
+            end.set()
+            thread.join()
+
+    def _agent(self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
+               ) -> None:
+        user_data = UserData.parse(json.loads(path.read_text(encoding="utf-8")))
+        agent = Agent(user_data, str(self._directory / server_id), self._settings(server_id))
+        try:
+            agent.run(end, stop_tasks=kill)
+        except AgentRefused as refused:
+            LOG.info("The agent of server %s ended: %s", server_id, refused)
+        except Exception:
+            LOG.exception("The agent of server %s failed", server_id)
+
+    def _settings(self, server_id: str) -> AgentSettings:
+        server = self._state.server(server_id) or {"devices": []}
+        agent = self._conf.agent
+        simulated = self._conf.simulated
+        return AgentSettings(
+            probe="fake", file_roots=tuple(agent.file_roots), allow_loopback_http=True,
+            orphan_after_s=agent.orphan_after_s,
+            devices=tuple(
+                Device(address=address, vendor="nvidia", product_id="", index=index,
+                       memory_mib=simulated.gpu_memory_mib)
+                for index, address in enumerate(server["devices"])))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpuservice-scheduler: decides what starts where."""
+
+from __future__ import annotations
+
+import sys
+
+from gpuservice import bootstrap
+from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
+
+PROGRAM = "gpuservice-scheduler"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until SIGTERM."""
+    conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)
+    start_logging(conf, PROGRAM)
+    refuse_sqlite(conf, PROGRAM)
+    core = bootstrap.core(conf)
+    try:
+        return run_until_signalled(bootstrap.scheduler(core).run)
+    finally:
+        core.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

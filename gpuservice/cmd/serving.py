@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The listening end of the programs that serve HTTP: waitress, started and stopped cleanly."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from oslo_config import cfg
+from waitress.server import create_server
+
+from gpuservice.auth.strategies import is_loopback
+
+#: Added to the largest artifact: what surrounds it in a request.
+_SLACK = 1 << 20
+
+
+class Listener:
+    """Serves a WSGI application on ``[api] listen_address`` and ``listen_port``."""
+
+    def __init__(self, conf: cfg.ConfigOpts, application: Any) -> None:
+        api = conf.api
+        self._server: Any = create_server(
+            application, host=api.listen_address, port=api.listen_port, threads=api.threads,
+            max_request_body_size=conf.artifacts.max_bytes + _SLACK, ident="gpuservice",
+            channel_timeout=120, connection_limit=2000, backlog=1024,
+            clear_untrusted_proxy_headers=False)
+        host = f"[{api.listen_address}]" if ":" in api.listen_address else api.listen_address
+        self.url = f"http://{host}:{self._server.effective_port}"
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve until told to stop."""
+        thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        thread.start()
+        while not stop.wait(0.5):
+            continue
+        self._server.close()
+        self._server.task_dispatcher.shutdown()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run()
+        except OSError:
+            return  # the socket was closed by run()
+
+
+def refuse_open_noauth(conf: cfg.ConfigOpts, program: str) -> None:
+    """Exit rather than serve the whole network without authentication."""
+    if conf.api.auth_strategy == "noauth" and not is_loopback(conf.api.listen_address):
+        raise SystemExit(
+            f"{program}: without authentication only loopback may be listened on, not "
+            f"{conf.api.listen_address}; set [api] auth_strategy")
+
+

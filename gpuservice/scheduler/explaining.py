@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explanations as they are kept: rewritten only when they changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuservice.domain.ports import Store, UnitOfWork
+from gpuservice.domain.work import Explanation
+from gpuservice.planner.plan_types import Waiting
+
+#: Explanations written in one transaction.
+_BATCH = 200
+
+
+def iso(seconds: float | None) -> str | None:
+    """A planner's time as ISO 8601, to the second; None for never."""
+    if seconds is None or seconds == float("inf"):
+        return None
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def body_of(entry: Waiting) -> dict[str, Any]:
+    """The body of ``explain`` for a waiting job; holders still carry their projects."""
+    return {
+        "summary": entry.reasons[0].detail, "position": entry.position,
+        "reasons": [{"code": one.code, "detail": one.detail, "facts": dict(one.facts)}
+                    for one in entry.reasons],
+        "holders": [{"job_id": one.job_id, "project_id": one.project_id,
+                     "gpus": one.gpus_milli / 1000, "ends_by": iso(one.ends_by)}
+                    for one in entry.holders],
+        "estimated_start_at": iso(entry.estimated_start),
+        "estimate_basis": entry.estimate_basis,
+        "would_start_now_if": [dict(one) for one in entry.would_start_now_if],
+    }
+
+
+def digest_of(body: dict[str, Any]) -> str:
+    """What tells whether an explanation has changed."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Explaining:
+    """Writes the explanations of plans. Digests written by this process are remembered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, str] = {}
+
+    def save(self, entries: Sequence[Waiting]) -> int:
+        """Write what changed; how many."""
+        bodies = {entry.job_id: body_of(entry) for entry in entries}
+        digests = {ident: digest_of(body) for ident, body in bodies.items()}
+        self._known = {ident: old for ident, old in self._known.items() if ident in digests}
+        changed = [ident for ident in bodies if self._known.get(ident) != digests[ident]]
+        for at in range(0, len(changed), _BATCH):
+            part = changed[at : at + _BATCH]
+            self._store.write(lambda uow, part=part: self._write(  # type: ignore[misc]
+                uow, part, bodies, digests))
+            self._known.update({ident: digests[ident] for ident in part})
+        return len(changed)
+
+    @staticmethod
+    def _write(uow: UnitOfWork, part: Sequence[str], bodies: dict[str, dict[str, Any]],
+               digests: dict[str, str]) -> None:
+        now = uow.now()
+        still = {job.id for job in uow.jobs.get_many(part, lock=True) if job.waiting_elements}
+        kept = [ident for ident in part if ident in still]
+        uow.save_explanations([
+            Explanation(job_id=ident, digest=digests[ident], body=bodies[ident],
+                        evaluated_at=now) for ident in kept])
+        uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept])
+
+
+def _columns(body: dict[str, Any]) -> dict[str, Any]:
+    start = body["estimated_start_at"]
+    return {
+        "waiting_code": body["reasons"][0]["code"], "waiting_summary": body["summary"],
+        "waiting_position": body["position"],
+        "waiting_estimated_start_at": None if start is None else datetime.fromisoformat(start)}
+
+

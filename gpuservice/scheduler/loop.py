@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: collect, plan, commit, explain; woken by hints, at least every interval."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from oslo_config import cfg
+
+from gpuservice.domain.errors import Busy, StaleEpoch
+from gpuservice.domain.ports import Clock, Hint, Hints, Store, UnitOfWork, Where
+from gpuservice.planner.plan import plan
+from gpuservice.planner.snapshot import Policy
+from gpuservice.scheduler.collect import Collector
+from gpuservice.scheduler.commit import Committer
+from gpuservice.scheduler.explaining import Explaining
+from gpuservice.scheduler.leadership import Leadership
+
+LOG = logging.getLogger(__name__)
+
+#: All queues and pools are one shard.
+SHARD = "all"
+
+
+class Scheduler:
+    """One scheduler process; plans while it leads."""
+
+    def __init__(
+        self, store: Store, hints: Hints, clock: Clock, conf: cfg.ConfigOpts,
+        collector: Collector, committer: Committer, leadership: Leadership,
+    ) -> None:
+        self._store = store
+        self._hints = hints
+        self._clock = clock
+        self._conf = conf.scheduler
+        self._collector = collector
+        self._committer = committer
+        self._leadership = leadership
+        self._explaining = Explaining(store)
+        self._explained = 0.0
+
+    def step(self) -> bool:
+        """One pass; whether something was started (so that another pass may find more)."""
+        epoch = self._leadership.lead()
+        if epoch is None:
+            return False
+        collected = self._store.read(self._collector.collect)
+        explain = self._clock.monotonic() - self._explained >= self._conf.interval_s
+        made = plan(collected.snapshot, self.policy(explain))
+        try:
+            outcome = self._committer.commit(epoch, made.starts, collected.nodes,
+                                             collected.pools)
+            self._resize(epoch, made.wanted)
+        except StaleEpoch:
+            self._leadership.step_down()
+            return False
+        if explain:
+            self._explained = self._clock.monotonic()
+            self._explaining.save(made.waiting)
+        return bool(outcome.started or outcome.overtaken)
+
+    def policy(self, explain: bool) -> Policy:
+        """The planner's policy by configuration."""
+        return Policy(promises=self._conf.promises, explain=explain,
+                      counterfactuals=self._conf.counterfactuals)
+
+    def _resize(self, epoch: int, wanted: Mapping[str, int]) -> None:
+        if not wanted:
+            return
+
+        def work(uow: UnitOfWork) -> bool:
+            uow.check_epoch(SHARD, epoch)
+            changed = [
+                uow.pools.change(pool_id, {"wanted_nodes": size},
+                                 Where("autoscale", "eq", True),
+                                 Where("wanted_nodes", "ne", size))
+                for pool_id, size in sorted(wanted.items())]
+            return any(changed)
+
+        if self._store.write(work):
+            self._hints.send(Hint("pools", tuple(sorted(wanted))))
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until told to stop."""
+        wake = threading.Event()
+
+        def on_hint(hint: Hint) -> None:
+            wake.set()
+
+        unsubscribe = self._hints.subscribe(("jobs",), on_hint)
+        try:
+            while not stop.is_set():
+                wake.clear()
+                self._safely()
+                if not wake.wait(self._conf.interval_s):
+                    continue
+                stop.wait(self._conf.min_interval_s)
+        finally:
+            unsubscribe()
+            self._leadership.stop()
+
+    def _safely(self) -> None:
+        try:
+            self.step()
+        except Busy as busy:
+            LOG.warning("The scheduler waits: %s", busy.detail)
+        except Exception:
+            LOG.exception("A scheduling pass failed; the next one follows")
