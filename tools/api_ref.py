@@ -4,7 +4,7 @@
 
     python tools/api_ref.py FOLDER
 
-One page a noun, from the very schemas that validate; one page of error codes, from the error
+One page a noun, from the very schemas that validate; the list of error codes, from the error
 classes, with the anchors that the ``help`` links of error answers point at.
 """
 
@@ -144,7 +144,8 @@ def answers(responses: Json) -> list[str]:
     """Return what comes back."""
     good = sorted(status for status in responses if status < "400")
     bad = sorted(status for status in responses if status >= "400")
-    lines = [f"Answers {', '.join(good)}; refused with {', '.join(bad)} (:doc:`errors`).", ""]
+    refusals = f"refused with {', '.join(bad)} (:ref:`why <error-codes>`)"
+    lines = [f"Answers {', '.join(good)}; {refusals}.", ""]
     for status in good:
         content = responses[status].get("content", {}).get("application/json")
         if content and walk_has_fields(content["schema"]):
@@ -175,8 +176,8 @@ def error_classes() -> list[type[errors.GpuServiceError]]:
 
 
 def error_page() -> str:
-    """Return the page of error codes."""
-    lines = heading("Error codes", "=")
+    """Return the list of error codes."""
+    lines = [".. _error-codes:", "", *heading("Error codes", "=")]
     lines += [
         "Every refusal carries ``errors[0].code``; the codes are stable, the sentences are not.",
         "``source.pointer`` names the field at fault, ``meta`` further facts for programs.",
@@ -195,9 +196,10 @@ def main(folder: Path) -> None:
     """Write all pages."""
     folder.mkdir(parents=True, exist_ok=True)
     document = openapi.document(endpoints())
-    pages = {noun: noun_page(noun, found) for noun, found in nouns(document).items()}
-    for name, text in (*pages.items(), ("errors", error_page())):
-        (folder / f"{name}.rst").write_text(text, encoding="utf-8")
+    for noun, found in nouns(document).items():
+        (folder / f"{noun}.rst").write_text(noun_page(noun, found), encoding="utf-8")
+    # Included by the first page: the help links of error answers point at anchors there.
+    (folder / "errors.inc").write_text(error_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

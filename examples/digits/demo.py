@@ -45,6 +45,17 @@ def ended(gpu: Command, job: str, seconds: float) -> dict[str, Any]:
     return found
 
 
+def attempts_of(gpu: Command, job: str, shown: bool = False) -> list[dict[str, Any]]:
+    """Return the attempts of a job, the first one first."""
+    found: list[dict[str, Any]] = gpu.ask("job", "attempts", job, "--long", shown=shown)
+    return sorted(found, key=lambda attempt: int(attempt["number"]))
+
+
+def nodes_of(attempt: dict[str, Any]) -> list[str]:
+    """Return the names of the nodes of an attempt, by rank."""
+    return [task["node_name"] for task in sorted(attempt["tasks"], key=lambda it: int(it["rank"]))]
+
+
 def explained(gpu: Command, job: str, code: str) -> dict[str, Any]:
     """Wait until the planner has looked at the job and return the explanation."""
 
@@ -69,9 +80,10 @@ def train_on_two_nodes(gpu: Command, place: Place) -> None:
     check(any("finished" in line for line in lines), "the log was followed to its end")
     shown = ended(gpu, job, 30)
     check(shown["status"] == "succeeded", "the job succeeded")
-    check(len(set(shown["nodes"])) == 2, f"it ran on two nodes: {', '.join(shown['nodes'])}")
+    nodes = nodes_of(attempts_of(gpu, job)[-1])
+    check(len(set(nodes)) == 2, f"it ran on two nodes: {', '.join(nodes)}")
     target = place.root / "results"
-    gpu.say("job", "download", job, "--output", str(target))
+    gpu.say("job", "download", job, "--dest", str(target))
     metrics = [json.loads(path.read_text()) for path in sorted(target.rglob("metrics.json"))]
     check(len(metrics) == 2 and metrics[0] == metrics[1], "both ranks hold the same network")
     check(len(list(target.rglob("model.npz"))) == 1, "the model was downloaded")
@@ -125,10 +137,9 @@ def lose_a_node(gpu: Command, place: Place) -> None:
     checkpoint = {"path": "ckpt/", "interval_s": 1, "ranks": "first"}
     job = submit(gpu, place.job("survivor", command=command, checkpoint=checkpoint))
     gpu.follow(job, lambda line: "epoch 8/" in line)
-    before = job_of(gpu, job)["nodes"]
-    victim = before[-1]
-    words = ["gpuservice-manage", "--config-file", str(place.settings)]
-    words += ["simulated", "lose-node", "--state-dir", str(place.state), victim]
+    victim = nodes_of(attempts_of(gpu, job)[-1])[-1]
+    words = ["gpuservice-manage", "simulated", "--state-dir", str(place.state / "cloud")]
+    words += ["lose-node", victim]
     print(f"   $ {' '.join(words)}", flush=True)
     program = str(Path(sys.executable).with_name(words[0]))
     subprocess.run([program, *words[1:]], check=True, stdin=subprocess.DEVNULL, timeout=60)
@@ -137,10 +148,11 @@ def lose_a_node(gpu: Command, place: Place) -> None:
     tell(f"The loss was noticed and the job started again after {time.monotonic() - began:.0f} s.")
     shown = ended(gpu, job, 120)
     check(shown["status"] == "succeeded", "the job succeeded after all")
-    check(victim not in shown["nodes"], f"on other nodes: {', '.join(shown['nodes'])}")
-    attempts = gpu.ask("job", "attempts", job, shown=True)
-    outcomes = [attempt["outcome"] for attempt in sorted(attempts, key=lambda it: it["number"])]
+    attempts = attempts_of(gpu, job, shown=True)
+    outcomes = [attempt["outcome"] for attempt in attempts]
     check(outcomes == ["node_failure", "succeeded"], f"its attempts: {', '.join(outcomes)}")
+    nodes = nodes_of(attempts[-1])
+    check(victim not in nodes, f"not on {victim} again, but on {', '.join(nodes)}")
     log = gpu.say("job", "logs", job)
     resumed = next((line for line in log.splitlines() if "resumed after epoch" in line), "")
     check(bool(resumed), f"it went on from its checkpoint: {resumed}")
@@ -186,7 +198,8 @@ def clear_away(gpu: Command) -> None:
 def main() -> int:
     """Tell all chapters and return the exit status."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpuservice-demo-") as folder:
+    # Not below /tmp: a task may have a /tmp of its own, and has to see what we lay out for it.
+    with tempfile.TemporaryDirectory(prefix="gpuservice-demo-", dir="/var/tmp") as folder:
         place = Place(Path(folder))
         place.furnish()
         try:

@@ -156,8 +156,22 @@ class Place:
 
 
 def python() -> str:
-    """Return the interpreter that every user of this machine may run."""
-    return os.path.realpath(sys.executable)
+    """Return an interpreter like ours (numpy was built for it) that tasks may run.
+
+    Started by root, the service gives tasks users of their own, and those may not look into
+    root's home, where ours may be.
+    """
+    twin = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    ours = os.path.realpath(sys.executable)
+    for path in (ours, f"/usr/bin/{twin}", f"/usr/local/bin/{twin}"):
+        if os.path.exists(path) and (os.geteuid() != 0 or _open_to_all(Path(path).resolve())):
+            return path
+    raise StoryError(f"other users than root may not run {ours}: please start this as one of them")
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether everybody may reach and run ``path``."""
+    return all(place.stat().st_mode & 0o001 for place in (path, *path.parents))
 
 
 @contextmanager
@@ -168,7 +182,7 @@ def service(place: Place) -> Iterator[Command]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     program = str(Path(sys.executable).with_name("gpuservice-all-in-one"))
     words = [program, "--state-dir", str(place.state), "--listen", address]
-    words += ["--config-file", str(place.settings)]
+    words += ["--config-file", str(place.settings), "--stop-tasks"]
     print(f"   $ {' '.join([Path(program).name, *words[1:]])}", flush=True)
     log = place.root / "service.log"
     with log.open("wb") as stream:

@@ -59,14 +59,17 @@ class Checker:
         return [f"{_pointer(one)}: {one.message}" for one in self._validator.iter_errors(value)]
 
 
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> Checker:
-    return Checker(json.loads(text))
+#: Compiled checkers by the identity of their schema, which is kept with them: the schemas of
+#: the endpoint table live as long as the process.
+_COMPILED: dict[int, tuple[dict[str, Any], Checker]] = {}
 
 
 def checker(schema: dict[str, Any]) -> Checker:
-    """The compiled checker of a schema (equal schemas share one)."""
-    return _compiled(json.dumps(schema, sort_keys=True))
+    """The compiled checker of a schema."""
+    known = _COMPILED.get(id(schema))
+    if known is None:
+        known = _COMPILED[id(schema)] = (schema, Checker(schema))
+    return known[1]
 
 
 def _pointer(error: ValidationError) -> str:

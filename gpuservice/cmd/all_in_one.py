@@ -11,10 +11,12 @@ from pathlib import Path
 from oslo_config import cfg
 
 from gpuservice import bootstrap
+from gpuservice.api.metrics import RequestMetrics
 from gpuservice.cmd.embedded_guests import EmbeddedGuests
+from gpuservice.cmd.heartbeat import beating
 from gpuservice.cmd.lifetime import configuration, run_until_signalled, start_logging
 from gpuservice.cmd.seeding import seed
-from gpuservice.cmd.serving import Listener, refuse_open_noauth
+from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 from gpuservice.db import migrations
 
 PROGRAM = "gpuservice-all-in-one"
@@ -63,7 +65,6 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     )
     for name, group, value in defaults:
         conf.set_default(name, value, group)
-    conf.set_default("transport_url", "fake://")
     return conf
 
 
@@ -81,14 +82,17 @@ def main(argv: list[str] | None = None) -> int:
         _run(core, state, stop, given.stop_tasks)
 
     try:
-        return run_until_signalled(run)
+        with beating(core, PROGRAM):
+            return run_until_signalled(run)
     finally:
         core.close()
 
 
 def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: bool) -> None:
     services = bootstrap.services(core)
-    listener = Listener(core.conf, bootstrap.application(core, services))
+    metrics = RequestMetrics()
+    listener = Listener(core.conf, bootstrap.application(core, services, metrics.observe))
+    served = MetricsListener(core.conf, metrics.registry)
     core.conf.set_default("public_url", listener.url, "api")
     guests = EmbeddedGuests(core.conf, state / "agents", stop_tasks)
     conductor, scheduler = bootstrap.conductor(core), bootstrap.scheduler(core)
@@ -109,6 +113,7 @@ def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: b
     finally:
         for part in parts:
             part.join()
+        served.close()
 
 
 if __name__ == "__main__":

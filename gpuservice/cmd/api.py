@@ -7,8 +7,10 @@ import sys
 import threading
 
 from gpuservice import bootstrap
+from gpuservice.api.metrics import RequestMetrics
+from gpuservice.cmd.heartbeat import beating
 from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
-from gpuservice.cmd.serving import Listener, refuse_open_noauth
+from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 
 PROGRAM = "gpuservice-api"
 
@@ -22,9 +24,13 @@ def main(argv: list[str] | None = None) -> int:
     core = bootstrap.core(conf)
 
     def run(stop: threading.Event) -> None:
-        listener = Listener(conf, bootstrap.application(core))
-        print(f"{PROGRAM} ready at {listener.url}", flush=True)
-        listener.run(stop)
+        metrics = RequestMetrics()
+        listener = Listener(conf, bootstrap.application(core, observe=metrics.observe))
+        served = MetricsListener(conf, metrics.registry)
+        with beating(core, PROGRAM):
+            print(f"{PROGRAM} ready at {listener.url}", flush=True)
+            listener.run(stop)
+        served.close()
 
     try:
         return run_until_signalled(run)

@@ -11,6 +11,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from gpuservice.agent.agent import Agent, AgentRefused
+from gpuservice.agent.halt import kill_node
 from gpuservice.agent.settings import AgentSettings, UserData
 from gpuservice.agent.wire import Device
 from gpuservice.drivers.cloud.guest import GuestHost
@@ -57,6 +58,7 @@ class EmbeddedGuests:
             kill.set()
             end.set()
             thread.join()
+            kill_node(str(self._directory / server_id))
 
     def _agent(self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
                ) -> None:
@@ -79,4 +81,5 @@ class EmbeddedGuests:
             devices=tuple(
                 Device(address=address, vendor="nvidia", product_id="", index=index,
                        memory_mib=simulated.gpu_memory_mib)
-                for index, address in enumerate(server["devices"])))
+                for index, address in zip(server.get("indices", range(len(server["devices"]))),
+                                          server["devices"], strict=True)))

@@ -7,10 +7,13 @@ import threading
 from typing import Any
 
 from oslo_config import cfg
+from prometheus_client import CollectorRegistry, start_http_server
 from waitress.server import create_server
 
 from gpuservice.auth.strategies import is_loopback
 
+#: How long requests at work may take to end when the program ends, seconds.
+DRAIN_S = 2.0
 #: Added to the largest artifact: what surrounds it in a request.
 _SLACK = 1 << 20
 
@@ -29,19 +32,34 @@ class Listener:
         self.url = f"http://{host}:{self._server.effective_port}"
 
     def run(self, stop: threading.Event) -> None:
-        """Serve until told to stop."""
-        thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        """Serve until told to stop; requests at work then have ``DRAIN_S`` to end."""
+        thread = threading.Thread(target=self._server.run, name="http-sockets", daemon=True)
         thread.start()
         while not stop.wait(0.5):
             continue
+        self._server.accepting = False
+        self._server.task_dispatcher.shutdown(timeout=DRAIN_S)
+        # waitress's loop runs while its map of sockets is not empty, and only its own thread may
+        # change that map.
+        self._server.trigger.pull_trigger(self._server._map.clear)
+        thread.join(DRAIN_S)
         self._server.close()
-        self._server.task_dispatcher.shutdown()
 
-    def _serve(self) -> None:
-        try:
-            self._server.run()
-        except OSError:
-            return  # the socket was closed by run()
+
+class MetricsListener:
+    """Serves ``/metrics`` on a port of its own, so that it can be kept from tenants."""
+
+    def __init__(self, conf: cfg.ConfigOpts, registry: CollectorRegistry) -> None:
+        self._server: Any = None
+        if conf.api.metrics_port is not None:
+            self._server, _ = start_http_server(
+                conf.api.metrics_port, addr=conf.api.listen_address, registry=registry)
+
+    def close(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
 
 
 def refuse_open_noauth(conf: cfg.ConfigOpts, program: str) -> None:

@@ -7,6 +7,7 @@ whatever is decided is decided on what nobody else can change meanwhile.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,11 +15,14 @@ from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.conductor.element_ends import ElementEnds
+from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.progress import Ending, Step, next_step
-from gpuservice.domain.states import ATTEMPT, JOB_ENDED, JobStatus
+from gpuservice.domain.states import ATTEMPT, JOB_ENDED, JobStatus, TaskStatus
 from gpuservice.domain.work import Attempt, Event, Job, Task
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -42,7 +46,7 @@ class Attempts:
         candidates = self._deps.store.read(self._candidates)
         if not candidates:
             return 0
-        batch = self._deps.store.write(lambda uow: self._work(uow, candidates))
+        batch = self._batch(candidates)
         if batch.nodes:
             self._deps.hints.send(Hint("nodes", tuple(sorted(batch.nodes))))
         if batch.jobs:
@@ -52,6 +56,27 @@ class Attempts:
             self._deps.logs.delete(job_id)
             self._deps.objects.delete(job_id)
         return batch.handled
+
+    def _batch(self, candidates: Mapping[str, str]) -> Batch:
+        """One transaction for all; when that fails, each job alone, so that one bad row does not
+        hold up the rest."""
+        try:
+            return self._deps.store.write(lambda uow: self._work(uow, candidates))
+        except Busy:
+            raise
+        except Exception:
+            if len(set(candidates.values())) == 1:
+                LOG.exception("Attempts of job %s could not go on", *set(candidates.values()))
+                return Batch()
+        whole = Batch()
+        for job_id in sorted(set(candidates.values())):
+            alone = {ident: job for ident, job in candidates.items() if job == job_id}
+            part = self._batch(alone)
+            whole.handled += part.handled
+            whole.nodes |= part.nodes
+            whole.jobs |= part.jobs
+            whole.removed |= part.removed
+        return whole
 
     def _candidates(self, uow: UnitOfWork) -> dict[str, str]:
         """Attempt id -> job id of what wants attention or is due."""
@@ -103,20 +128,30 @@ class Attempts:
             self._running(uow, attempt, job, now, events)
             batch.jobs.add(job.id)
         elif step.stop is not None:
+            self._stop(uow, attempt, tasks, batch)
             values.update(status=ATTEMPT.after(attempt.status, "stop"), stop_reason=step.stop,
-                          stop_requested_at=attempt.stop_requested_at or now, due_at=None)
-            uow.tasks.change_many([task.id for task in tasks], {"action": "stop"},
-                                  Where("status", "ne", "gone"))
-            nodes = sorted({task.node_id for task in tasks})
-            if step.silent:
-                uow.tasks.gone([
-                    TaskEnd(ident, failure_class="node_failure",
-                            failure_evidence="the node did not start the task in time")
-                    for ident in step.silent], now)
-                values["attention"] = True
-            uow.nodes.bump_revision(nodes)
-            batch.nodes.update(nodes)
+                          stop_requested_at=attempt.stop_requested_at or now)
+            events.append(status_change(
+                self._deps.ids, now, CAUSE, "attempt", "stop", attempt.id, attempt.status,
+                values["status"], project_id=attempt.project_id, reason=step.stop,
+                detail={"job_id": job.id, "index": attempt.index, "attempt": attempt.number}))
+        elif step.silent:
+            uow.tasks.gone([
+                TaskEnd(ident, failure_class="node_failure",
+                        failure_evidence="the node did not start the task in time")
+                for ident in step.silent], now)
+            values["attention"] = True
         uow.attempts.change(attempt.id, values, Where("live", "eq", 1))
+
+    @staticmethod
+    def _stop(uow: UnitOfWork, attempt: Attempt, tasks: Sequence[Task], batch: Batch) -> None:
+        """Tell the nodes to end what is left of the gang."""
+        left = [task for task in tasks if task.status != TaskStatus.GONE]
+        nodes = sorted({task.node_id for task in left})
+        uow.tasks.change_many([task.id for task in left], {"action": "stop"},
+                              Where("status", "ne", TaskStatus.GONE))
+        uow.nodes.bump_revision(nodes)
+        batch.nodes.update(nodes)
 
     def _running(self, uow: UnitOfWork, attempt: Attempt, job: Job, now: datetime,
                  events: list[Event]) -> None:
@@ -145,6 +180,7 @@ class Attempts:
             if job.delete_requested and job.status in JOB_ENDED:
                 for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
                     uow.artifacts.remove(artifact.id)
+                uow.drop_explanations([job.id])
                 uow.jobs.remove(job.id)
                 gone.append(job.id)
         return gone
@@ -154,5 +190,3 @@ def _promised(now: datetime, job: Job) -> datetime | None:
     if job.max_runtime_s is None:
         return None
     return now + timedelta(seconds=job.max_runtime_s)
-
-

@@ -51,27 +51,30 @@ class ElementEnds:
                 "evidence": end.evidence,
             }) for attempt, _, end in ends])
         uow.release_ports(ids)
-        for artifact in uow.artifacts.find(Where("attempt_id", "in", ids),
-                                           Where("published", "eq", False)):
-            uow.artifacts.change(artifact.id, {"published": True})
+        uow.artifacts.change_many(
+            [one.id for one in uow.artifacts.find(Where("attempt_id", "in", ids),
+                                                  Where("published", "eq", False))],
+            {"published": True})
         events: list[Event] = []
         quota: dict[str, list[int]] = {}
         singles: list[tuple[str, dict[str, Any]]] = []
         arrays: dict[str, Job] = {}
+        before = {(one.job_id, one.index): one.status for one in uow.elements.of_keys(
+            [(job.id, attempt.index) for attempt, job, _ in ends if job.is_array])}
         for attempt, job, end in ends:
             decision = self._retry(uow, attempt, job, end)
             amounts = quota.setdefault(job.project_id, [0, 0])
             amounts[0] += 1
             amounts[1] += decision.again
             if job.is_array:
-                self._element(uow, attempt, job, end, decision, events)
+                self._element(uow, attempt, job, end, decision, events,
+                              before.get((job.id, attempt.index), JobStatus.RUNNING))
                 arrays[job.id] = job
             else:
                 singles.append((job.id, self._single(uow, attempt, job, end, decision, events)))
         for project, (ended, again) in sorted(quota.items()):
             uow.quotas.give_back(project, {"jobs:running": ended, "jobs:queued": -again})
-        for ident, values in singles:
-            uow.jobs.change(ident, values)
+        _change_alike(uow, singles)
         for job in arrays.values():
             self._array(uow, job.id, events)
         uow.events.add_many(events)
@@ -121,7 +124,7 @@ class ElementEnds:
 
     def _element(
         self, uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending, decision: Decision,
-        events: list[Event],
+        events: list[Event], before: str,
     ) -> None:
         now = uow.now()
         if decision.again:
@@ -130,15 +133,14 @@ class ElementEnds:
                 "not_before": now + timedelta(seconds=decision.after_s),
                 "status_reason": f"requeued after {end.failure_class}"})
             uow.jobs.change(job.id, {"live_elements": Delta(-1), "waiting_elements": Delta(1)})
-            self._note(uow, job, "requeue", JobStatus.RUNNING, JobStatus.QUEUED, attempt, end,
-                       events)
+            self._note(uow, job, "requeue", before, JobStatus.QUEUED, attempt, end, events)
             return
         event, status = self._final(job, end)
         uow.elements.change(job.id, attempt.index, {
             "status": status, "ended_at": now, "failure_class": end.failure_class,
             "exit_code": end.exit_code, "status_reason": _reason(end)})
         uow.jobs.change(job.id, {"live_elements": Delta(-1), _COUNTS[status]: Delta(1)})
-        self._note(uow, job, event, JobStatus.RUNNING, status, attempt, end, events)
+        self._note(uow, job, event, before, status, attempt, end, events)
 
     def _array(self, uow: UnitOfWork, job_id: str, events: list[Event]) -> None:
         """End an array of which nothing waits or runs, or too much has failed."""
@@ -168,7 +170,11 @@ class ElementEnds:
             event, status = "fail", JobStatus.FAILED
         else:
             event, status = "cancelled", JobStatus.CANCELLED
-        uow.jobs.change(job_id, {"status": status, "ended_at": uow.now()})
+        uow.jobs.change(job_id, {
+            "status": status, "ended_at": uow.now(), "waiting_code": None,
+            "waiting_summary": None, "waiting_position": None,
+            "waiting_estimated_start_at": None})
+        uow.drop_explanations([job_id])
         events.append(status_change(
             self._deps.ids, uow.now(), CAUSE, "job", event, job_id, job.status, status,
             project_id=job.project_id))
@@ -184,6 +190,15 @@ class ElementEnds:
         events.append(status_change(
             self._deps.ids, uow.now(), CAUSE, "job", event, job.id, before, after,
             project_id=job.project_id, reason=end.failure_class, detail=detail))
+
+
+def _change_alike(uow: UnitOfWork, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Write changes of jobs, those of the same columns in one statement."""
+    alike: dict[tuple[str, ...], list[tuple[str, dict[str, Any]]]] = {}
+    for ident, values in changes:
+        alike.setdefault(tuple(sorted(values)), []).append((ident, values))
+    for group in alike.values():
+        uow.jobs.change_each(group)
 
 
 def _reason(end: Ending) -> str | None:

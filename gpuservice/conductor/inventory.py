@@ -21,7 +21,19 @@ class Inventory:
         self._deps = deps
 
     def step(self) -> None:
-        """One look at the cloud; what changed is written with an event."""
+        """One look at the cloud, by one conductor at a time; what changed is written with an
+        event."""
+        seconds = self._deps.conf.conductor.claim_s
+        token = self._deps.store.write(
+            lambda uow: uow.claim("inventory", "cloud", self._deps.owner, seconds))
+        if token is None:
+            return
+        try:
+            self._look()
+        finally:
+            self._deps.store.write(lambda uow: uow.unclaim("inventory", "cloud", token))
+
+    def _look(self) -> None:
         types = self._deps.cloud.gpu_types()
         hosts = self._deps.cloud.inventory()
         changed = self._deps.store.write(lambda uow: self._write(uow, types, hosts))

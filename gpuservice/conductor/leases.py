@@ -8,13 +8,18 @@ itself, and raises the node's epoch: whatever comes from the old one is refused 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
+from gpuservice.domain.errors import CloudError
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
+
+LOG = logging.getLogger(__name__)
 
 _WATCHED = (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING, NodeStatus.CHECKING,
             NodeStatus.ERROR)
@@ -38,35 +43,53 @@ class Leases:
         self._last = now
         silent = self._deps.store.read(lambda uow: uow.nodes.find(
             Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)))
-        given_up = sum(self._give_up(node, now) for node in silent)
+        given_up = sum(self._try(node, now) for node in silent)
         if given_up:
             self._deps.hints.send(Hint("attempts"))
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
         return given_up
 
+    def _try(self, node: Node, now: datetime) -> bool:
+        try:
+            return self._give_up(node, now)
+        except CloudError as error:
+            LOG.warning("Whether node %s is off cannot be told: %s", node.id, error.detail)
+            return False
+
     def _give_up(self, node: Node, now: datetime) -> bool:
-        tasks = self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
+        tasks, graces = self._deps.store.read(lambda uow: self._held(uow, node))
         if node.status == NodeStatus.ERROR and not tasks:
             return False
-        cutoff = now - self._patience(node)
+        cutoff = now - self._patience(node, graces)
         if node.last_renewal_at is None or node.last_renewal_at >= cutoff:
             return False
-        if self._since is not None and self._since >= cutoff and not self._off(node):
+        if self._since is not None and self._since >= cutoff:
+            return False
+        if not self._off(node):
             return False
         return self._deps.store.write(lambda uow: self._fence(uow, node, cutoff))
 
-    def _patience(self, node: Node) -> timedelta:
+    @staticmethod
+    def _held(uow: UnitOfWork, node: Node) -> tuple[int, list[int]]:
+        """How many tasks may run there, and the grace periods of their jobs."""
+        tasks = uow.tasks.of_node(node.id)
+        jobs = uow.jobs.get_many({task.job_id for task in tasks})
+        return len(tasks), [int(job.spec["grace_period_s"]) for job in jobs]
+
+    def _patience(self, node: Node, graces: Sequence[int]) -> timedelta:
         """Lease, the longest grace of what may run there, and a margin."""
         lease = node.lease_s or self._deps.conf.agent.lease_s
         margin = self._deps.conf.conductor.loss_margin_s
-        return timedelta(seconds=lease + margin)
+        return timedelta(seconds=lease + max(graces, default=0) + margin)
 
     def _off(self, node: Node) -> bool:
-        """Whether the cloud confirmed the node off: then there is nothing to wait for."""
-        if "power_off" not in self._deps.cloud.capabilities or node.server_id is None:
-            return False
-        return self._deps.cloud.power_off(node.server_id)
+        """Whether nothing can run there: confirmed by the cloud where it can do that (tasks may
+        outlive their lease then), else by the lease that ran out."""
+        if "power_off" not in self._deps.cloud.capabilities:
+            return True
+        return all(self._deps.cloud.power_off(server.server_id)
+                   for server in self._deps.cloud.find_nodes([node.id]))
 
     def _fence(self, uow: UnitOfWork, node: Node, cutoff: datetime) -> bool:
         if not uow.nodes.fence(node.id, node.epoch, cutoff):

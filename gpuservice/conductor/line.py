@@ -9,7 +9,7 @@ from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.dependencies import NEVER, verdict
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JobStatus
 from gpuservice.domain.work import Job
 
@@ -60,6 +60,6 @@ class Line:
         reason = ("a job that it depends on did not end as needed" if why == "dependency"
                   else "its deadline passed before it could start")
         return {"status": JobStatus.FAILED, "failure_class": why, "ended_at": uow.now(),
-                "status_reason": reason, "failed_elements": job.waiting_elements,
+                "status_reason": reason, "failed_elements": Delta(job.waiting_elements),
                 "waiting_elements": 0, "waiting_code": None, "waiting_summary": None,
                 "waiting_position": None, "waiting_estimated_start_at": None}

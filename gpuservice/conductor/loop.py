@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import metadata
 
 from gpuservice.conductor.attempts import Attempts
 from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.heartbeat import Heartbeat
 from gpuservice.conductor.inventory import Inventory
 from gpuservice.conductor.leases import Leases
+from gpuservice.conductor.leftovers import Leftovers
 from gpuservice.conductor.line import Line
 from gpuservice.conductor.nodes import Nodes
 from gpuservice.conductor.pools import Pools
@@ -19,6 +23,9 @@ from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Hint
 
 LOG = logging.getLogger(__name__)
+
+#: How often the process says that it is there, in seconds.
+HEARTBEAT_S = 10.0
 
 
 class Conductor:
@@ -31,11 +38,15 @@ class Conductor:
         self._pools = Pools(deps)
         self._leases = Leases(deps)
         self._inventory = Inventory(deps)
+        self._leftovers = Leftovers(deps)
         self._line = Line(deps)
+        self._heartbeat = Heartbeat(
+            deps.store, deps.ids, "gpuservice-conductor", socket.gethostname(), _version())
 
     def step(self) -> None:
         """One full pass, in order: for tests and small tools."""
-        self._inventory.step()
+        self._heartbeat.beat()
+        self._survey()
         self._leases.step()
         self._pools.step()
         self._nodes.step()
@@ -50,7 +61,8 @@ class Conductor:
             ("attempts", ("attempts",), conf.interval_s, self._busy_attempts),
             ("nodes", ("pools",), conf.interval_s, self._infrastructure),
             ("leases", (), conf.interval_s, self._watch),
-            ("inventory", (), float(conf.inventory_interval_s), self._inventory.step),
+            ("inventory", (), float(conf.inventory_interval_s), self._survey),
+            ("heartbeat", (), HEARTBEAT_S, self._heartbeat.beat),
         )
         threads = [
             threading.Thread(target=self._loop, args=(stop, *loop), name=f"conductor-{loop[0]}")
@@ -71,10 +83,15 @@ class Conductor:
             if not self._pools.step() + self._nodes.step():
                 return
 
+    def _survey(self) -> None:
+        """What the cloud has, what should not be there, and what is too old to keep."""
+        self._inventory.step()
+        self._leftovers.step()
+        self._purge()
+
     def _watch(self) -> None:
         self._leases.step()
         self._line.step()
-        self._purge()
 
     def _purge(self) -> None:
         hours = self._deps.conf.api.idempotency_hours
@@ -105,6 +122,14 @@ class Conductor:
             unsubscribe()
 
 
+def _version() -> str:
+    """The installed version, or ``unknown`` in a tree that is not installed."""
+    try:
+        return metadata.version("gpuservice")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:
     """Until woken, stopped, or time is up."""
     left = seconds
@@ -112,5 +137,3 @@ def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:
         if wake.wait(min(left, 0.2)):
             return
         left -= 0.2
-
-

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.conductor.placing import Placing
-from gpuservice.domain.errors import CloudError
+from gpuservice.domain.errors import Busy, CloudError
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.pools import counted
 from gpuservice.domain.ports import CloudNode, Hint, NodeRequest, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.quota import of_nodes
 from gpuservice.domain.states import NodeStatus
+
+LOG = logging.getLogger(__name__)
 
 _WORK = (NodeStatus.REQUESTED, NodeStatus.BUILDING, NodeStatus.CONFIGURING, NodeStatus.CHECKING,
          NodeStatus.REPAIRING, NodeStatus.DELETING)
@@ -36,10 +39,17 @@ class Nodes:
         self._placing = Placing(deps)
 
     def step(self) -> int:
-        """One step for every node that wants one; how many moved."""
+        """One step for every node that wants one; how many moved. One node's trouble is its own."""
         wanted = self._deps.store.read(lambda uow: uow.nodes.find(
             Where("status", "in", _WORK), order=(("created_at", "asc"),), limit=500))
-        moved = sum(self._one(node) for node in wanted)
+        moved = 0
+        for node in wanted:
+            try:
+                moved += self._one(node)
+            except Busy:
+                raise
+            except Exception:
+                LOG.exception("Node %s could not go on; it is tried again", node.id)
         if moved:
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
@@ -53,19 +63,19 @@ class Nodes:
             return False
         try:
             fresh = self._deps.store.read(lambda uow: uow.nodes.get(node.id))
-            return fresh is not None and self._step(fresh)
+            return fresh is not None and self._step(fresh, token)
         except CloudError as error:
             self._trouble(node, error)
             return False
         finally:
             self._deps.store.write(lambda uow: uow.unclaim("node", node.id, token))
 
-    def _step(self, node: Node) -> bool:
+    def _step(self, node: Node, claim: str) -> bool:
         match node.status:
             case NodeStatus.REQUESTED:
                 return self._placing.place(node)
             case NodeStatus.BUILDING:
-                return self._build(node)
+                return self._build(node, claim)
             case NodeStatus.CONFIGURING:
                 return self._watch_build(node)
             case NodeStatus.CHECKING:
@@ -77,45 +87,57 @@ class Nodes:
         return False
 
     # -- building --------------------------------------------------------------------------
-    def _build(self, node: Node) -> bool:
+    def _build(self, node: Node, claim: str) -> bool:
         """Make sure that there is one server, and wait until it is active."""
-        servers = self._deps.cloud.find_nodes([node.id])
-        for extra in servers[1:]:
-            self._deps.cloud.delete_node(extra.server_id)
-        if not servers:
-            return self._create(node)
-        server = servers[0]
+        server = self._only_server(node)
+        if server is None:
+            return self._create(node, claim)
         if server.state == "error":
             self._deps.cloud.delete_node(server.server_id)
             return self._failed(node, server.fault or "the cloud could not build it")
         if server.state != "active":
             return self._overdue(node)
-        values = {"server_id": server.server_id, "address": server.address}
+        values: dict[str, Any] = {"server_id": server.server_id, "address": server.address}
+        if server.bootstrap_hash not in (None, node.bootstrap_hash):
+            # Built for an earlier intent that was believed lost: its token is the one that counts.
+            values["bootstrap_hash"] = server.bootstrap_hash
         return self._deps.store.write(
             lambda uow: self._marks.node(uow, node, "built", values))
 
-    def _create(self, node: Node) -> bool:
+    def _only_server(self, node: Node) -> CloudNode | None:
+        """The oldest server of a node; later ones go."""
+        servers = self._deps.cloud.find_nodes([node.id])
+        for extra in servers[1:]:
+            self._deps.cloud.delete_node(extra.server_id)
+        return servers[0] if servers else None
+
+    def _create(self, node: Node, claim: str) -> bool:
         now = self._deps.clock.now()
         settle = timedelta(seconds=self._deps.conf.cloud.settle_s)
         if node.intent_at is not None and node.intent_at > now - settle:
             return False
         token = self._deps.ids.secret()
+        digest = hashlib.sha256(token.encode()).hexdigest()
         ttl = timedelta(seconds=self._deps.conf.agent.bootstrap_ttl_s)
+        before = (Where("intent_at", "null") if node.intent_at is None
+                  else Where("intent_at", "eq", node.intent_at))
 
         def intend(uow: UnitOfWork) -> NodeRequest | None:
+            if not uow.holds("node", node.id, claim):
+                return None
             kept = uow.nodes.change(node.id, {
-                "intent_at": uow.now(),
-                "bootstrap_hash": hashlib.sha256(token.encode()).hexdigest(),
+                "intent_at": uow.now(), "bootstrap_hash": digest,
                 "bootstrap_expires_at": uow.now() + ttl, "secret_hash": None,
-                "instance": None}, Where("status", "eq", NodeStatus.BUILDING))
-            return self._request(uow, node, token) if kept else None
+                "instance": None}, Where("status", "eq", NodeStatus.BUILDING), before)
+            return self._request(uow, node, token, digest) if kept else None
 
         request = self._deps.store.write(intend)
         if request is not None:
             self._deps.cloud.create_node(request)
         return request is not None
 
-    def _request(self, uow: UnitOfWork, node: Node, token: str) -> NodeRequest | None:
+    def _request(self, uow: UnitOfWork, node: Node, token: str, digest: str
+                 ) -> NodeRequest | None:
         pool, flavor = uow.pools.get(node.pool_id), uow.flavors.get(node.flavor_id)
         if pool is None or flavor is None:
             return None
@@ -128,7 +150,8 @@ class Nodes:
             node_id=node.id, name=node.name, project_id=node.project_id, flavor=flavor,
             host_name=host.name if host else None,
             device_addresses=tuple(device.address for device in devices), image=pool.image,
-            networks=pool.networks, key_name=pool.key_name, user_data=user_data)
+            networks=pool.networks, key_name=pool.key_name, user_data=user_data,
+            bootstrap_hash=digest)
 
     def _overdue(self, node: Node) -> bool:
         limit = timedelta(seconds=self._deps.conf.conductor.build_timeout_s)
@@ -138,7 +161,7 @@ class Nodes:
 
     def _watch_build(self, node: Node) -> bool:
         """Waiting for the agent's registration (which moves the node on)."""
-        server = self._server(node)
+        server = self._only_server(node)
         if server is None or server.state in ("error", "off", "gone"):
             return self._failed(node, "the server went away before it registered")
         return self._overdue(node)
@@ -167,7 +190,18 @@ class Nodes:
 
     # -- checking, repairing, deleting -----------------------------------------------------
     def _check(self, node: Node) -> bool:
-        """Visible is not usable: every device of the node must be healthy."""
+        """Visible is not usable: every device of the node must be healthy.
+
+        A fast guest registers before its server was seen active: what the cloud knows of it is
+        written down now.
+        """
+        known: dict[str, Any] = {}
+        if node.server_id is None or node.address is None:
+            server = self._only_server(node)
+            if server is None:
+                return self._failed(node, "its server is gone")
+            known = {"server_id": server.server_id, "address": server.address}
+
         def work(uow: UnitOfWork) -> bool:
             devices = uow.devices.find(Where("node_id", "eq", node.id))
             sick = [device.address for device in devices if device.health != "healthy"]
@@ -175,43 +209,57 @@ class Nodes:
                 message = f"devices are not healthy: {', '.join(sick)}"
                 return self._marks.node(uow, node, "fault", {
                     "fault": {"class": "gpu_failure", "message": message}}, "gpu_failure", message)
-            return self._marks.node(uow, node, "checked", {"idle_since": uow.now(), "fault": None})
+            return self._marks.node(uow, node, "checked", {
+                **known, "idle_since": uow.now(), "fault": None, "status_reason": None})
 
         return self._deps.store.write(work)
 
     def _repair(self, node: Node) -> bool:
-        """Build anew on the same claim, after a pause that grows with the tries."""
+        """Build anew after a pause that grows with the tries: on the same claim, or elsewhere
+        when its host or devices are no longer fit."""
         pause = timedelta(seconds=_REBUILD_S * max(node.build_attempts, 1))
         if node.build_attempts and node.status_changed_at + pause > self._deps.clock.now():
             return False
-        for server in self._deps.cloud.find_nodes([node.id]):
-            self._deps.cloud.delete_node(server.server_id)
+        if not self._servers_gone(node):
+            return False
 
         def work(uow: UnitOfWork) -> bool:
+            place = self._placing.again(uow, node)
+            if place is None:
+                return False
+            values = {**place, "server_id": None, "address": None, "intent_at": None,
+                      "secret_hash": None, "bootstrap_hash": None, "instance": None,
+                      "last_renewal_at": None}
+            if not self._marks.node(uow, node, "rebuild", values):
+                return False
             self._lose_tasks(uow, node)
-            values = {"server_id": None, "intent_at": None, "secret_hash": None,
-                      "bootstrap_hash": None, "instance": None, "last_renewal_at": None}
-            return self._marks.node(uow, node, "rebuild", values)
+            return True
 
         return self._deps.store.write(work)
 
     def _delete(self, node: Node) -> bool:
         """Nothing is left behind: server, devices, quota go before the row says deleted."""
-        for server in self._deps.cloud.find_nodes([node.id]):
-            self._deps.cloud.delete_node(server.server_id)
+        if not self._servers_gone(node):
+            return False
 
         def work(uow: UnitOfWork) -> bool:
-            flavor = uow.flavors.get(node.flavor_id)
             if not self._marks.node(uow, node, "deleted", {
                     "secret_hash": None, "bootstrap_hash": None}):
                 return False
-            if flavor is not None:
-                uow.quotas.give_back(node.project_id, counted(flavor, 1))
+            uow.quotas.give_back(node.project_id, of_nodes(node.gpu_type, node.gpu_count, 1))
             self._lose_tasks(uow, node)
             uow.devices.release_node(node.id)
             return True
 
         return self._deps.store.write(work)
+
+    def _servers_gone(self, node: Node) -> bool:
+        """Ask for the end of a node's servers; True once the cloud has none. What ran there is
+        counted as ended only then."""
+        servers = self._deps.cloud.find_nodes([node.id])
+        for server in servers:
+            self._deps.cloud.delete_node(server.server_id)
+        return not servers or not self._deps.cloud.find_nodes([node.id])
 
     @staticmethod
     def _lose_tasks(uow: UnitOfWork, node: Node) -> None:
@@ -219,7 +267,3 @@ class Nodes:
         uow.tasks.gone([
             TaskEnd(task.id, failure_class="node_failure", failure_evidence="its node is gone")
             for task in tasks], uow.now())
-
-    def _server(self, node: Node) -> CloudNode | None:
-        servers = self._deps.cloud.find_nodes([node.id])
-        return servers[0] if servers else None

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a new node goes, on clouds that let us choose: host and devices, claimed in the database."""
+"""Where a new node goes, on clouds that let us choose: host and devices, claimed in rows."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
+from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import UnitOfWork, Where
 from gpuservice.domain.states import NodeStatus
@@ -37,13 +40,32 @@ class Placing:
             return False
         return self._marks.node(uow, node, "build", {"host_id": host_id, "status_reason": None})
 
+    def again(self, uow: UnitOfWork, node: Node) -> dict[str, Any] | None:
+        """Where a broken node is built anew, as values of its row: where it was if that is fit,
+        else elsewhere; None while there is no such place."""
+        if "places" not in self._deps.cloud.capabilities:
+            return {}
+        host = uow.hosts.get(node.host_id) if node.host_id else None
+        own = uow.devices.find(Where("node_id", "eq", node.id))
+        if (host is not None and host.state == "up" and host.status == "enabled"
+                and len(own) == node.gpu_count and all(one.health == "healthy" for one in own)):
+            return {}
+        chosen = self._choose(uow, node)
+        if chosen is None:
+            return None
+        host_id, devices = chosen
+        uow.devices.release_node(node.id)
+        if not uow.devices.claim_for_node(node.id, [device.id for device in devices]):
+            raise CommitConflict("Another node was placed there meanwhile.")
+        return {"host_id": host_id}
+
     @staticmethod
     def _choose(uow: UnitOfWork, node: Node) -> tuple[str, list[Device]] | None:
         """The host with the least room that has enough (best fit), its first free devices."""
         hosts = {host.id: host for host in uow.hosts.find(
             Where("state", "eq", "up"), Where("status", "eq", "enabled"))}
         used: dict[str, tuple[int, int]] = {}
-        for other in uow.nodes.find(Where("host_id", "notnull"),
+        for other in uow.nodes.find(Where("host_id", "notnull"), Where("id", "ne", node.id),
                                     Where("status", "ne", NodeStatus.DELETED)):
             cpus, memory = used.get(str(other.host_id), (0, 0))
             used[str(other.host_id)] = (cpus + other.vcpus, memory + other.memory_mib)

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import logging
+from typing import Any
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
-from gpuservice.domain.errors import QuotaExceeded
+from gpuservice.domain.errors import Busy, QuotaExceeded
 from gpuservice.domain.inventory import Flavor, Node, Pool
-from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, to_remove
-from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, surplus
+from gpuservice.domain.ports import Hint, UnitOfWork, Where
+from gpuservice.domain.quota import room
 from gpuservice.domain.states import NODE, NodeStatus, PoolStatus
+
+LOG = logging.getLogger(__name__)
 
 _LIVE = (PoolStatus.CREATING, PoolStatus.ACTIVE, PoolStatus.RESIZING, PoolStatus.ERROR,
          PoolStatus.DELETING)
@@ -25,9 +29,19 @@ class Pools:
         self._marks = Marks(deps)
 
     def step(self) -> int:
-        """One look at every pool; how many changed."""
-        pools = self._deps.store.read(lambda uow: uow.pools.find(Where("status", "in", _LIVE)))
-        moved = sum(self._one(pool.id) for pool in pools)
+        """One look at every pool; how many changed. One pool's trouble is its own."""
+        pools = self._deps.store.read(lambda uow: uow.pools.find(
+            Where("status", "in", _LIVE), order=(("id", "asc"),)))
+        moved = 0
+        for pool in pools:
+            try:
+                moved += self._one(pool.id)
+            except Busy:
+                raise
+            except QuotaExceeded:
+                LOG.info("Quota for pool %s went meanwhile; it is looked at again", pool.id)
+            except Exception:
+                LOG.exception("Pool %s could not go on; it is tried again", pool.id)
         if moved:
             self._deps.hints.send(Hint("jobs"))
         return moved
@@ -76,59 +90,62 @@ class Pools:
         if flavor is None:
             return False
         counted_in = [node for node in nodes if node.status in IN_SIZE]
-        size = self._idle_size(pool, counted_in)
-        if len(counted_in) < size:
-            return self._grow(uow, pool, flavor, size - len(counted_in))
-        if pool.waiting is not None:
-            uow.pools.change(pool.id, {"waiting": None})
-        surplus = len(counted_in) - size
-        if surplus <= 0:
-            return self._replace(uow, pool, counted_in)
-        return self._shrink(uow, pool, counted_in, surplus)
-
-    def _idle_size(self, pool: Pool, nodes: list[Node]) -> int:
-        """The wanted size, less nodes of an autoscaled pool that were idle for long enough."""
-        size = pool.size
-        if not pool.autoscale:
-            return size
-        cutoff = self._deps.clock.now() - timedelta(seconds=pool.idle_timeout_s)
-        idle = [node for node in nodes if node.status == NodeStatus.READY
-                and node.live_tasks == 0 and node.idle_since is not None
-                and node.idle_since < cutoff]
-        busy = len(nodes) - len(idle)
-        return max(pool.min_nodes, min(max(size, busy), len(nodes) if not idle else busy))
+        if len(counted_in) < pool.size:
+            return self._grow(uow, pool, flavor, pool.size - len(counted_in))
+        self._wait_for(uow, pool, self._unplaced(counted_in))
+        leaving = surplus(pool, counted_in, self._deps.clock.now())
+        moved = self._shrink(uow, pool, counted_in, leaving) if leaving else False
+        return self._replace(uow, pool, counted_in) or moved
 
     def _grow(self, uow: UnitOfWork, pool: Pool, flavor: Flavor, missing: int) -> bool:
         """As many of the missing nodes as the project's quota allows."""
-        for count in range(missing, 0, -1):
-            try:
-                uow.quotas.take(pool.project_id, counted(flavor, count))
-            except QuotaExceeded as error:
-                last = error
-                continue
-            nodes = new_nodes(pool, flavor, count, self._deps.ids, uow.now())
-            uow.nodes.add_many(nodes)
-            if pool.status == PoolStatus.ACTIVE:
-                self._marks.pool(uow, pool, "resize")
-            return True
-        waiting = {"code": "project_quota", "summary": last.detail, **last.meta}
+        each = counted(flavor, 1)
+        fit, limit = room(uow.quotas.states(pool.project_id), each)
+        count = missing if fit is None else min(fit, missing)
+        self._wait_for(uow, pool, None if count == missing else {
+            "code": "project_quota", "limit": limit,
+            "summary": f"The limit {limit!r} leaves no room for {missing - count} of its nodes."})
+        if count <= 0:
+            return False
+        # Fails as a whole when the room was taken meanwhile: the next pass looks again.
+        uow.quotas.take(pool.project_id, counted(flavor, count))
+        uow.nodes.add_many(new_nodes(pool, flavor, count, self._deps.ids, uow.now()))
+        if pool.status in (PoolStatus.ACTIVE, PoolStatus.ERROR):
+            self._marks.pool(uow, pool, "resize")
+        return True
+
+    @staticmethod
+    def _wait_for(uow: UnitOfWork, pool: Pool, waiting: dict[str, Any] | None) -> None:
+        """What the pool waits for, written when it is something else than before."""
         if pool.waiting != waiting:
             uow.pools.change(pool.id, {"waiting": waiting})
-        return False
 
-    def _shrink(self, uow: UnitOfWork, pool: Pool, nodes: list[Node], surplus: int) -> bool:
+    @staticmethod
+    def _unplaced(nodes: list[Node]) -> dict[str, Any] | None:
+        """Nodes that no host has room for."""
+        waiting = [node for node in nodes
+                   if node.status == NodeStatus.REQUESTED and node.status_reason is not None]
+        if not waiting:
+            return None
+        return {"code": "insufficient_gpus", "nodes": len(waiting),
+                "summary": f"No host has room for {len(waiting)} of its nodes."}
+
+    def _shrink(self, uow: UnitOfWork, pool: Pool, nodes: list[Node], leaving: list[Node]
+                ) -> bool:
         """Delete nodes without tasks; each only if it is still without."""
-        moved = False
-        for node in to_remove(nodes, surplus):
+        gone = 0
+        for node in leaving:
             fresh = uow.nodes.get(node.id, lock=True)
             if fresh is None or fresh.live_tasks or not NODE.allows(fresh.status, "delete"):
                 continue
-            moved = self._marks.node(uow, fresh, "delete", reason="surplus") or moved
-        if moved and pool.autoscale:
-            uow.pools.change(pool.id, {"wanted_nodes": len(nodes) - surplus})
-        if moved and pool.status == PoolStatus.ACTIVE:
+            gone += self._marks.node(uow, fresh, "delete", reason="surplus")
+        if not gone:
+            return False
+        if pool.autoscale and len(nodes) - gone < pool.size:
+            uow.pools.change(pool.id, {"wanted_nodes": len(nodes) - gone})
+        if pool.status == PoolStatus.ACTIVE:
             self._marks.pool(uow, pool, "resize")
-        return moved
+        return True
 
     def _replace(self, uow: UnitOfWork, pool: Pool, nodes: list[Node]) -> bool:
         """A node that was lost while it served is repaired; one that never built stays in error
@@ -152,7 +169,10 @@ class Pools:
         serving = sum(node.status in (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING)
                       for node in nodes)
         broken = [node for node in nodes if node.status == NodeStatus.ERROR]
-        settled = serving >= min(fresh.size, max(len(nodes), fresh.min_nodes)) and not broken
+        enough = min(fresh.size, max(len(nodes), fresh.min_nodes))
+        if fresh.status == PoolStatus.CREATING:
+            enough = fresh.min_nodes if fresh.autoscale else fresh.size
+        settled = serving >= enough and not broken
         if broken and fresh.status in (PoolStatus.CREATING, PoolStatus.ACTIVE,
                                        PoolStatus.RESIZING):
             if len(broken) + serving >= len(nodes):
@@ -173,9 +193,6 @@ class Pools:
         for node in nodes:
             if not NODE.allows(node.status, "delete"):
                 continue
-            tasks = uow.tasks.of_node(node.id)
-            uow.tasks.gone([TaskEnd(task.id, failure_class="node_failure",
-                                    failure_evidence="its pool was deleted")
-                            for task in tasks], uow.now())
+            # What runs there ends with its server; until then it is not counted as ended.
             moved = self._marks.node(uow, node, "delete", reason="pool_deleted") or moved
         return moved

@@ -176,7 +176,7 @@ def gpu_milli(resources: Mapping[str, Any]) -> int:
     if resources["gpu_memory_mib"] is not None:
         return 0
     if resources["gpu_fraction"] is not None:
-        return max(1, round(resources["gpu_fraction"] * 1000))
+        return max(1, round(float(resources["gpu_fraction"]) * 1000))
     return 1000 * int(resources["gpus"])
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.ports import Ids
@@ -32,6 +32,23 @@ def new_nodes(pool: Pool, flavor: Flavor, count: int, ids: Ids, now: datetime) -
 def counted(flavor: Flavor, nodes: int) -> dict[str, int]:
     """What nodes of a flavor take of the project's quota."""
     return of_nodes(flavor.gpu_type, flavor.gpu_count, nodes)
+
+
+def surplus(pool: Pool, nodes: Sequence[Node], now: datetime) -> list[Node]:
+    """The nodes of a pool that should go now (``nodes``: those that count towards its size).
+
+    A fixed pool goes down to its size at once. An autoscaled one keeps what it has until a node
+    was idle for ``idle_timeout_s``, and never goes below ``min_nodes``.
+    """
+    if not pool.autoscale:
+        return to_remove(nodes, len(nodes) - pool.size)
+    cutoff = now - timedelta(seconds=pool.idle_timeout_s)
+    idle = [node for node in nodes if node.status == NodeStatus.READY and not node.live_tasks
+            and node.idle_since is not None and node.idle_since <= cutoff]
+    useless = [node for node in nodes
+               if node.status == NodeStatus.ERROR and len(nodes) > pool.size]
+    return to_remove([*useless, *idle], min(len(idle) + len(useless),
+                                            len(nodes) - pool.min_nodes))
 
 
 def to_remove(nodes: Sequence[Node], surplus: int) -> list[Node]:

@@ -488,6 +488,8 @@ class NodeRequest:
     networks: tuple[str, ...]
     key_name: str | None
     user_data: str = field(repr=False)
+    #: SHA-256 of the bootstrap token in ``user_data``: kept by the cloud beside the node id.
+    bootstrap_hash: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,6 +503,8 @@ class CloudNode:
     host_name: str | None
     created_at: datetime
     fault: str | None = None
+    #: What its :class:`NodeRequest` said (None: the cloud does not keep it).
+    bootstrap_hash: str | None = field(default=None, repr=False)
 
 
 @runtime_checkable

@@ -15,6 +15,11 @@ from gpuservice.domain.work import Attempt, Task
 #: supervisor keeps the limit exactly, this is the backstop. Seconds.
 LIMIT_SLACK_S = 10
 
+#: A node that did not start its task in time is first told to drop it; a task that it has not
+#: even heard of after so many seconds is given up. Longer than several syncs, since until the
+#: node has heard it might still start the task.
+SILENCE_S = 30
+
 _STARTED = (TaskStatus.RUNNING, TaskStatus.FINISHING, TaskStatus.GONE)
 
 
@@ -32,7 +37,7 @@ class Ending:
 class Step:
     """The next step: at most one of run, stop, end; ``due_at`` as it should be from now on.
 
-    ``silent``: tasks to be given up, since their node did not start them in time.
+    ``silent``: tasks to be given up, since their node neither started nor dropped them in time.
     """
 
     run: bool = False
@@ -45,31 +50,35 @@ class Step:
 def next_step(
     attempt: Attempt, tasks: Sequence[Task], now: datetime, limit_s: int | None, grace_s: int
 ) -> Step:
-    """Decide. ``limit_s`` is the job's time limit, ``grace_s`` its grace period."""
+    """Decide. ``limit_s`` is the job's time limit as it is now, ``grace_s`` its grace period."""
     alive = [task for task in tasks if task.status != TaskStatus.GONE]
     if not alive:
         return Step(end=ending(attempt, tasks))
+    due = attempt.due_at is not None and attempt.due_at <= now
     if attempt.status == AttemptStatus.STOPPING:
-        return Step(due_at=attempt.due_at)
+        if not due:
+            return Step(due_at=attempt.due_at)
+        return Step(silent=tuple(
+            task.id for task in alive if task.status == TaskStatus.ASSIGNED))
     reason = attempt.stop_reason or _failed(tasks)
     if reason is not None:
         return Step(stop=reason)
-    due = attempt.due_at is not None and attempt.due_at <= now
     if attempt.status == AttemptStatus.STARTING:
         if all(task.status in _STARTED for task in tasks):
             return Step(run=True, due_at=_limit(now, limit_s, grace_s))
         if due:
-            silent = tuple(task.id for task in alive if task.status == TaskStatus.ASSIGNED)
-            return Step(stop="start_timeout", silent=silent)
-    elif due and limit_s is not None:
+            return Step(stop="start_timeout", due_at=now + timedelta(seconds=SILENCE_S))
+        return Step(due_at=attempt.due_at)
+    limit = _limit(attempt.started_at or now, limit_s, grace_s)
+    if limit is not None and limit <= now:
         return Step(stop="time_limit")
-    return Step(due_at=attempt.due_at)
+    return Step(due_at=limit)
 
 
-def _limit(now: datetime, limit_s: int | None, grace_s: int) -> datetime | None:
+def _limit(started_at: datetime, limit_s: int | None, grace_s: int) -> datetime | None:
     if limit_s is None:
         return None
-    return now + timedelta(seconds=limit_s + grace_s + LIMIT_SLACK_S)
+    return started_at + timedelta(seconds=limit_s + grace_s + LIMIT_SLACK_S)
 
 
 def _failed(tasks: Sequence[Task]) -> str | None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from gpuservice.domain.work import QuotaState
 
 UNLIMITED = -1
 
@@ -32,6 +34,17 @@ def of_nodes(gpu_type: str, gpu_count: int, nodes: int = 1) -> dict[str, int]:
     """What ``nodes`` nodes of a flavor count, from ``requested`` to ``deleted``."""
     milli = 1000 * gpu_count * nodes
     return {"nodes": nodes, "gpus": milli, f"gpus:{gpu_type}": milli}
+
+
+def room(states: Sequence[QuotaState], each: Mapping[str, int]) -> tuple[int | None, str | None]:
+    """How many more of something that takes ``each`` fit (None: no bound), and the name of the
+    limit that bounds it."""
+    bounds = [
+        (max(0, state.limit - state.in_use) // each[state.name], state.name)
+        for state in states
+        if state.limit != UNLIMITED and each.get(state.name)
+    ]
+    return min(bounds) if bounds else (None, None)
 
 
 def exceeded_alone(asked: Mapping[str, int], limits: Mapping[str, int]) -> str | None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,45 +17,29 @@ PLENTY = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where a job may look: ``nodes`` (N,) and the number of its project."""
+    """Where a job may look: the ``nodes`` (N,) of one pool, the number of its project, and how
+    many tasks its quota lets it have there. A gang stays within one pool."""
 
     nodes: Bools
     project: int
+    most: int = PLENTY
 
 
 def candidates(
-    ledger: Ledger,
-    pool_ids: frozenset[str],
-    project_id: str,
-    own: frozenset[str],
-    request: Request,
-    headroom: Mapping[tuple[str, str], int],
-) -> Candidates:
-    """Ready nodes of the pools; other projects' pools only while the project's quota lasts.
-
-    :param own: pools whose GPUs do not count against the job's project.
-    """
+    ledger: Ledger, pool_ids: Iterable[str], project_id: str
+) -> tuple[Candidates, ...]:
+    """The pools that have nodes, in the order given, whatever the project's quota says."""
     layout = ledger.layout
     project = layout.projects.of(project_id)
-    mask = np.array([pool in pool_ids for pool in layout.pool], dtype=np.bool_) & ledger.ready
-    free = (ledger.occupant == NOBODY) | (ledger.occupant == project)
-    mask &= ~layout.isolation_node | free
-    need = _milli(request) * request.min_count
-    if need and headroom:
-        foreign = np.array([pool not in own for pool in layout.pool], dtype=np.bool_)
-        if headroom.get((project_id, "gpus"), need) < need:
-            mask &= ~foreign
-        for name, left in headroom.items():
-            if name[0] == project_id and name[1].startswith("gpus:") and left < need:
-                number = layout.types.of(name[1].removeprefix("gpus:"))
-                has = (layout.device_type == number).any(axis=1)
-                mask &= ~(foreign & has)
-    return Candidates(mask, project)
+    return tuple(Candidates(layout.pool_nodes[pool], project)
+                 for pool in pool_ids if pool in layout.pool_nodes)
 
 
-def _milli(request: Request) -> int:
-    """Milli-GPUs of a task, at most (a share by memory counts as one GPU here)."""
-    return 1000 if request.gpu_memory_mib is not None else request.gpu_milli
+def usable(ledger: Ledger, where: Candidates) -> Bools:
+    """(N,): candidate nodes that are ready and, where one project is alone, not another's."""
+    free = (ledger.occupant == NOBODY) | (ledger.occupant == where.project)
+    may: Bools = where.nodes & ledger.ready & (~ledger.layout.isolation_node | free)
+    return may
 
 
 def fitting_devices(ledger: Ledger, request: Request, project: int) -> Bools:
@@ -106,7 +90,7 @@ def node_capacity(ledger: Ledger, request: Request, where: Candidates) -> Ints:
         per_device = device_slots(ledger, request, where.project)
         gpus = per_device.sum(axis=1)
         slots = np.minimum(slots, gpus if request.shared else gpus // request.whole)
-    return np.where(where.nodes, slots, 0)
+    return np.where(usable(ledger, where), slots, 0)
 
 
 def group_capacity(ledger: Ledger, request: Request, where: Candidates) -> Ints:
@@ -120,4 +104,4 @@ def group_capacity(ledger: Ledger, request: Request, where: Candidates) -> Ints:
         gpus = np.where(groups == group, per_device, 0).sum(axis=1)
         slots[:, group] = gpus if request.shared or not request.whole else gpus // request.whole
     slots = np.minimum(slots, host_slots(ledger, request)[:, None])
-    return np.where(where.nodes[:, None], slots, 0)
+    return np.where(usable(ledger, where)[:, None], slots, 0)

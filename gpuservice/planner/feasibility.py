@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.ledger import Ledger, build
+import numpy as np
+
+from gpuservice.planner.capacity import Candidates, candidates
+from gpuservice.planner.ledger import NOBODY, Ledger, build
 from gpuservice.planner.placement import place
-from gpuservice.planner.promises import future_candidates
 from gpuservice.planner.snapshot import (
     DeviceState,
     NodeState,
@@ -18,16 +19,32 @@ from gpuservice.planner.snapshot import (
     Snapshot,
 )
 
+#: Levels that a node yet to be built may still come to share with any other.
+_OUTER = ("link_domain", "rack", "zone")
+
 
 def idle(snapshot: Snapshot) -> Ledger:
-    """Every pool at ``max_nodes``, all ready, healthy and free."""
-    nodes = [_idle(node) for node in snapshot.nodes]
+    """Every pool at ``max_nodes``, all ready, healthy and free.
+
+    Of nodes yet to be built there are as many as the widest waiting gang has tasks: more make
+    no difference to whether one gang fits.
+    """
+    widest = max((job.request.count for job in snapshot.pending), default=1)
     present: dict[str, int] = {}
-    for node in nodes:
+    for node in snapshot.nodes:
         present[node.pool_id] = present.get(node.pool_id, 0) + 1
+    nodes = list(snapshot.nodes)
     for pool in snapshot.pools:
-        nodes.extend(new_nodes(pool, pool.max_nodes - present.get(pool.id, 0)))
-    return build(replace(snapshot, nodes=tuple(nodes)))
+        nodes.extend(new_nodes(pool, min(pool.max_nodes - present.get(pool.id, 0), widest)))
+    ledger = build(replace(snapshot, nodes=tuple(nodes)))
+    ledger.free = np.where(ledger.layout.device_type == NOBODY, 0, 1000)
+    ledger.cpus = np.array([node.vcpus for node in nodes], dtype=np.int64)
+    ledger.memory = np.array([node.memory_mib for node in nodes], dtype=np.int64)
+    ledger.ready = np.ones(len(nodes), dtype=np.bool_)
+    ledger.occupant = np.full(len(nodes), NOBODY, dtype=np.int64)
+    ledger.tasks = np.zeros(len(nodes), dtype=np.int64)
+    ledger.device_occupant = np.full_like(ledger.layout.device_type, NOBODY)
+    return ledger
 
 
 def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
@@ -43,29 +60,34 @@ def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
                         isolation_node=pool.isolation_node)
 
 
-def _idle(node: NodeState) -> NodeState:
-    devices = tuple(
-        replace(device, used_milli=0, healthy=True, occupant=None) for device in node.devices)
-    return replace(node, devices=devices, used_vcpus=0, used_memory_mib=0, live_tasks=0,
-                   ready=True, occupant=None)
-
-
 class Feasibility:
     """Answers, once per shape, whether a request could ever start."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._ledger: Ledger | None = None
-        self._answers: dict[tuple[Request, frozenset[str]], bool] = {}
+        self._answers: dict[tuple[Request, tuple[str, ...]], bool] = {}
+        present: dict[str, int] = {}
+        for node in snapshot.nodes:
+            present[node.pool_id] = present.get(node.pool_id, 0) + 1
+        self._growing = frozenset(
+            pool.id for pool in snapshot.pools if pool.max_nodes > present.get(pool.id, 0))
 
-    def possible(self, request: Request, pools: frozenset[str]) -> bool:
+    def possible(self, request: Request, pools: tuple[str, ...]) -> bool:
         """Whether some state of the pools holds the request."""
         key = (request, pools)
         if key not in self._answers:
-            ledger = self.ledger()
-            where = future_candidates(ledger, pools, 0)
-            self._answers[key] = place(ledger, request, where) is not None
+            self._answers[key] = self._fits(request, pools)
         return self._answers[key]
+
+    def _fits(self, request: Request, pools: tuple[str, ...]) -> bool:
+        if place(self.ledger(), request, self.candidates(pools)) is not None:
+            return True
+        growing = tuple(pool for pool in pools if pool in self._growing)
+        if not growing or not request.required or request.within not in _OUTER:
+            return False
+        anywhere = replace(request, within=None, required=False)
+        return place(self.ledger(), anywhere, self.candidates(growing)) is not None
 
     def ledger(self) -> Ledger:
         """The idle ledger, built when first asked for."""
@@ -73,6 +95,6 @@ class Feasibility:
             self._ledger = idle(self._snapshot)
         return self._ledger
 
-    def candidates(self, pools: frozenset[str]) -> Candidates:
+    def candidates(self, pools: tuple[str, ...]) -> tuple[Candidates, ...]:
         """Every node of the pools in the idle ledger."""
-        return future_candidates(self.ledger(), pools, 0)
+        return candidates(self.ledger(), pools, "")

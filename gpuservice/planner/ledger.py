@@ -17,6 +17,7 @@ from gpuservice.planner.snapshot import NodeState, Snapshot, TaskPlacement
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 NOBODY = -1
 CLOSED = -2
@@ -48,8 +49,48 @@ class Layout:
     device_memory: Ints  # (N, D)
     device_group: Ints  # (N, D), numbered per node
     pool: list[str]  # by node
+    pool_nodes: dict[str, Bools]  # pool -> (N,) which nodes are its
     domains: dict[str, Ints]  # level -> (N,) number of the node's domain, NOBODY for none
     isolation_node: Bools  # (N,)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What gangs hold and until when, as columns: one entry a task, one a share of a device."""
+
+    task_row: Ints
+    task_cpus: Ints
+    task_memory: Ints
+    task_end: Floats
+    share_row: Ints
+    share_column: Ints
+    share_milli: Ints
+    share_end: Floats
+
+    @classmethod
+    def of(
+        cls, layout: Layout, gangs: Iterable[tuple[float, Iterable[TaskPlacement]]]
+    ) -> Held:
+        """The columns of (end, tasks); tasks on nodes that are not there hold nothing here."""
+        tasks: list[tuple[int, int, int, float]] = []
+        shares: list[tuple[int, int, int, float]] = []
+        for end, placed in gangs:
+            for task in placed:
+                row = layout.node_row.get(task.node_id)
+                if row is None:
+                    continue
+                tasks.append((row, task.vcpus, task.memory_mib, end))
+                for device_id, milli in task.devices:
+                    cell = layout.device_cell.get(device_id)
+                    if cell is not None:
+                        shares.append((*cell, milli, end))
+        return cls(*_columns(tasks), *_columns(shares))
+
+
+def _columns(rows: list[tuple[int, int, int, float]]) -> tuple[Ints, Ints, Ints, Floats]:
+    one, two, three, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return (np.array(one, dtype=np.int64), np.array(two, dtype=np.int64),
+            np.array(three, dtype=np.int64), np.array(ends, dtype=np.float64))
 
 
 @dataclass(slots=True)
@@ -94,24 +135,19 @@ class Ledger:
                 self.free[cell] -= milli
                 self.device_occupant[cell] = project
 
-    def release(self, tasks: Iterable[TaskPlacement], healthy: Bools) -> None:
-        """Give back what a gang holds; unhealthy devices stay unusable."""
-        for task in tasks:
-            row = self.layout.node_row.get(task.node_id)
-            if row is None:
-                continue
-            self.cpus[row] += task.vcpus
-            self.memory[row] += task.memory_mib
-            self.tasks[row] -= 1
-            if self.tasks[row] <= 0:
-                self.occupant[row] = NOBODY
-            for device_id, milli in task.devices:
-                cell = self.layout.device_cell.get(device_id)
-                if cell is None or not healthy[cell]:
-                    continue
-                self.free[cell] += milli
-                if self.free[cell] >= 1000:
-                    self.device_occupant[cell] = NOBODY
+    def release(self, held: Held, until: float, healthy: Bools) -> None:
+        """Give back what is held no longer than ``until``; unhealthy devices stay unusable."""
+        tasks = held.task_end <= until
+        rows = held.task_row[tasks]
+        np.add.at(self.cpus, rows, held.task_cpus[tasks])
+        np.add.at(self.memory, rows, held.task_memory[tasks])
+        np.subtract.at(self.tasks, rows, 1)
+        self.occupant[rows[self.tasks[rows] <= 0]] = NOBODY
+        shares = (held.share_end <= until) & healthy[held.share_row, held.share_column]
+        cells = held.share_row[shares], held.share_column[shares]
+        np.add.at(self.free, cells, held.share_milli[shares])
+        whole = self.free[cells] >= 1000
+        self.device_occupant[cells[0][whole], cells[1][whole]] = NOBODY
 
     def least(self, other: Ledger) -> Ledger:
         """What is free in both: places that hold at two moments."""
@@ -138,6 +174,15 @@ def healthy_cells(snapshot: Snapshot, layout: Layout) -> Bools:
     return cells
 
 
+def _pool_nodes(nodes: Sequence[NodeState]) -> dict[str, Bools]:
+    members: dict[str, Bools] = {}
+    for row, node in enumerate(nodes):
+        if node.pool_id not in members:
+            members[node.pool_id] = np.zeros(len(nodes), dtype=np.bool_)
+        members[node.pool_id][row] = True
+    return members
+
+
 def _grid(rows: int, width: int, fill: int = 0) -> Ints:
     return np.full((rows, width), fill, dtype=np.int64)
 
@@ -160,7 +205,8 @@ def build(snapshot: Snapshot) -> Ledger:
         nodes=nodes, node_row={node.id: row for row, node in enumerate(nodes)}, device_cell={},
         projects=projects, types=types, device_type=_grid(rows, width, NOBODY),
         device_memory=_grid(rows, width), device_group=_grid(rows, width, NOBODY),
-        pool=[node.pool_id for node in nodes], domains=_levels(nodes),
+        pool=[node.pool_id for node in nodes], pool_nodes=_pool_nodes(nodes),
+        domains=_levels(nodes),
         isolation_node=np.array([node.isolation_node for node in nodes], dtype=np.bool_))
     free, occupants = _grid(rows, width), _grid(rows, width, NOBODY)
     for row, node in enumerate(nodes):

@@ -19,8 +19,9 @@ class Positions:
     def __init__(self) -> None:
         self._seen: dict[frozenset[str], int] = {}
 
-    def next(self, pools: frozenset[str]) -> int:
+    def next(self, pool_ids: Iterable[str]) -> int:
         """The position of the next waiting job in line, which looks at these pools."""
+        pools = frozenset(pool_ids)
         ahead = sum(count for other, count in self._seen.items() if other & pools)
         self._seen[pools] = self._seen.get(pools, 0) + 1
         return ahead + 1

@@ -8,7 +8,7 @@ are tried from inside out, so that a gang is never spread further than it must b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,39 +29,56 @@ Tasks = tuple[TaskPlacement, ...]
 Piece = tuple[int, int | None, int]
 
 
-def place(ledger: Ledger, request: Request, where: Candidates) -> Tasks | None:
-    """Places for ``count`` tasks (at least ``min_count``), or None. Nothing is taken."""
-    if not where.nodes.any():
+def place(ledger: Ledger, request: Request, where: Sequence[Candidates]) -> Tasks | None:
+    """Places for ``count`` tasks (at least ``min_count``), or None. Nothing is taken.
+
+    :param where: the pools to look at; of equally good places the first pool's is taken.
+    """
+    options = [
+        _Option(one, node_capacity(ledger, request, one))
+        for one in where if one.most >= request.min_count
+    ]
+    found = _whole_gang(ledger, request, options)
+    if found is not None or request.min_count == request.count:
+        return found
+    best, most = None, request.min_count - 1
+    for option in options:
+        fits = min(request.count, option.where.most, _most(ledger, request, option))
+        if fits > most:
+            best, most = option, fits
+    if best is None:
         return None
-    capacity = node_capacity(ledger, request, where)
-    pieces = _pieces(ledger, request, where, capacity)
-    if pieces is None and request.min_count < request.count:
-        most = min(request.count, _most(ledger, request, where, capacity))
-        if most >= request.min_count:
-            request = replace(request, count=most, min_count=most)
-            pieces = _pieces(ledger, request, where, capacity)
-    return None if pieces is None else _tasks(ledger, request, where, pieces)
+    return _whole_gang(ledger, replace(request, count=most, min_count=most), [best])
 
 
-def _pieces(
-    ledger: Ledger, request: Request, where: Candidates, capacity: Ints
-) -> list[Piece] | None:
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One pool with the tasks that each of its nodes takes."""
+
+    where: Candidates
+    capacity: Ints
+
+
+def _whole_gang(ledger: Ledger, request: Request, options: Sequence[_Option]) -> Tasks | None:
     """Places for the whole ``count`` at the innermost level that has them."""
     for level in _levels(request):
-        pieces = _at_level(ledger, request, where, capacity, level)
-        if pieces is not None:
-            return pieces
+        for option in options:
+            if option.where.most < request.count:
+                continue
+            pieces = _at_level(ledger, request, option.where, option.capacity, level)
+            if pieces is not None:
+                return _tasks(ledger, request, option.where, pieces)
     return None
 
 
-def _most(ledger: Ledger, request: Request, where: Candidates, capacity: Ints) -> int:
+def _most(ledger: Ledger, request: Request, option: _Option) -> int:
     """The largest gang that the outermost allowed level holds."""
     level = _levels(request)[-1]
     if level is None:
-        return int(np.minimum(capacity, PLENTY // 1024).sum())
+        return int(np.minimum(option.capacity, PLENTY // 1024).sum())
     if level == "link_group":
-        return int(group_capacity(ledger, request, where).max(initial=0))
-    return int(_totals(ledger.layout.domains[level], capacity).max(initial=0))
+        return int(group_capacity(ledger, request, option.where).max(initial=0))
+    return int(_totals(ledger.layout.domains[level], option.capacity).max(initial=0))
 
 
 def _levels(request: Request) -> Sequence[str | None]:

@@ -14,11 +14,15 @@ from gpuservice.planner.ordering import line
 from gpuservice.planner.placement import Tasks, place
 from gpuservice.planner.plan_types import Plan, Promise, Start
 from gpuservice.planner.pools import wanted_sizes
-from gpuservice.planner.promises import FOREVER, Future, Release, future_candidates
+from gpuservice.planner.promises import FOREVER, Future, Release
+from gpuservice.planner.quota import Headroom
 from gpuservice.planner.snapshot import PendingJob, Policy, QueueState, Request, Snapshot
 
 #: What a job is known by when it is tried: equal shapes fail alike until something is freed.
 ShapeKey = tuple[Request, str, str, int | None]
+
+#: Why a job that was tried may still be promised a start.
+_PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY)
 
 
 @dataclass(slots=True)
@@ -30,33 +34,37 @@ class Pass:
     future: Future
     feasibility: Feasibility
     queues: dict[str, QueueState]
-    own: dict[str, frozenset[str]]
-    headroom: dict[tuple[str, str], int]
+    headroom: Headroom
     starts: list[Start] = field(default_factory=list)
     left: list[tuple[PendingJob, str]] = field(default_factory=list)
     failed: dict[ShapeKey, str] = field(default_factory=dict)
 
-    def pools(self, job: PendingJob) -> frozenset[str]:
-        """The job's candidate pools."""
+    def pools(self, job: PendingJob) -> tuple[str, ...]:
+        """The job's candidate pools, in the queue's order."""
         queue = self.queues.get(job.queue_id)
-        return frozenset(queue.pool_ids) if queue else frozenset()
+        return queue.pool_ids if queue else ()
 
-    def where(self, job: PendingJob, request: Request | None = None) -> Candidates:
-        """Where the job (or a variant of its request) may go now."""
-        return candidates(
-            self.future.ledger, self.pools(job), job.project_id,
-            self.own.get(job.project_id, frozenset()), request or job.request, self.headroom)
+    def where(self, job: PendingJob, request: Request | None = None) -> tuple[Candidates, ...]:
+        """The pools in which the job's quota lets it (or a variant of its request) start."""
+        return self.headroom.within(
+            self.future.ledger, self.pools(job), job.project_id, request or job.request)
 
-    def places_now(self, job: PendingJob, request: Request, runtime: int | None
-                   ) -> tuple[Tasks | None, bool]:
+    def anywhere(self, job: PendingJob) -> tuple[Candidates, ...]:
+        """The pools of the job, whatever its quota says."""
+        return candidates(self.future.ledger, self.pools(job), job.project_id)
+
+    def places_now(
+        self, job: PendingJob, request: Request, runtime: int | None, future: Future | None = None
+    ) -> tuple[Tasks | None, bool]:
         """(places that delay no promise, whether it would fit without promises)."""
+        future = future or self.future
         where = self.where(job, request)
+        free = place(future.ledger, request, where)
+        if free is None or not future.promises:
+            return free, free is not None
         now = self.snapshot.now
         end = FOREVER if runtime is None else now + runtime
-        free = place(self.future.ledger, request, where)
-        if free is None or not self.future.promises:
-            return free, free is not None
-        return place(self.future.window(now, end), request, where), True
+        return place(future.window(now, end), request, where), True
 
 
 def plan(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
@@ -69,32 +77,29 @@ def plan(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
     state = _begin(snapshot, policy)
     for job in line(snapshot.pending):
         _consider(state, job)
-    wanted = wanted_sizes(snapshot, [job for job, _ in state.left], state.pools)
+    waiting_for_nodes = [job for job, word in state.left if word in _PROMISABLE]
+    wanted = wanted_sizes(snapshot, waiting_for_nodes, state.pools)
     waiting = Explainer(state, wanted).explain() if policy.explain else ()
     return Plan(tuple(state.starts), waiting, tuple(state.future.promises), wanted)
 
 
 def _begin(snapshot: Snapshot, policy: Policy) -> Pass:
     ledger = build(snapshot)
-    own: dict[str, set[str]] = {}
-    for pool in snapshot.pools:
-        own.setdefault(pool.project_id, set()).add(pool.id)
     releases = [
         Release(FOREVER if gang.promised_end is None
                 else max(gang.promised_end, snapshot.now + 1), gang.tasks)
         for gang in snapshot.running
     ]
     future = Future(snapshot.now, ledger, healthy_cells(snapshot, ledger.layout), releases)
-    return Pass(
-        snapshot, policy, future, Feasibility(snapshot),
-        {queue.id: queue for queue in snapshot.queues},
-        {project: frozenset(pools) for project, pools in own.items()}, dict(snapshot.headroom))
+    return Pass(snapshot, policy, future, Feasibility(snapshot),
+                {queue.id: queue for queue in snapshot.queues}, Headroom(snapshot))
 
 
 def _consider(state: Pass, job: PendingJob) -> None:
     """Start as many elements of the job as may and can start; note why the rest waits."""
-    if job.blocked is not None:
-        state.left.append((job, job.blocked))
+    blocked = _blocked(state, job)
+    if blocked is not None:
+        state.left.append((job, blocked))
         return
     key = (job.request, job.queue_id, job.project_id, job.max_runtime_s)
     reason = state.failed.get(key)
@@ -104,13 +109,22 @@ def _consider(state: Pass, job: PendingJob) -> None:
             state.failed[key] = reason
             break
     if reason is not None:
+        if reason in _PROMISABLE:
+            _promise(state, job)
         state.left.append((job, reason))
+
+
+def _blocked(state: Pass, job: PendingJob) -> str | None:
+    """What keeps the job from being tried at all."""
+    if job.blocked is not None:
+        return job.blocked
+    queue = state.queues.get(job.queue_id)
+    return Reason.QUEUE_CLOSED if queue is None or not queue.open else None
 
 
 def _try(state: Pass, job: PendingJob) -> str | None:
     """Start one element, or say in one word why not."""
-    left = state.headroom.get((job.project_id, "jobs:running"))
-    if left is not None and left < 1:
+    if not state.headroom.may_run(job.project_id):
         return Reason.PROJECT_QUOTA
     tasks, fits = state.places_now(job, job.request, job.max_runtime_s)
     if tasks is not None:
@@ -120,17 +134,22 @@ def _try(state: Pass, job: PendingJob) -> str | None:
         return Reason.BACKFILL_WOULD_DELAY
     if not state.feasibility.possible(job.request, state.pools(job)):
         return Reason.IMPOSSIBLE
-    if not _quota_allows(state, job):
+    if _only_quota(state, job):
         return Reason.PROJECT_QUOTA
-    _promise(state, job)
     return Reason.INSUFFICIENT_GPUS
 
 
-def _quota_allows(state: Pass, job: PendingJob) -> bool:
-    """Whether it is not (only) the project's quota that keeps the job from starting."""
-    where = candidates(state.future.ledger, state.pools(job), job.project_id,
-                       state.own.get(job.project_id, frozenset()), job.request, {})
-    return place(state.future.ledger, job.request, where) is None
+def _only_quota(state: Pass, job: PendingJob) -> bool:
+    """Whether the project's quota keeps the job from starting, whatever else does.
+
+    Such a job gets no promise: it would keep places from others until its own project's jobs
+    end, whose ends are not what the promise was made from.
+    """
+    where = state.where(job)
+    least = job.request.min_count
+    if where and all(one.most < least for one in where):
+        return True
+    return place(state.future.ledger, job.request, state.anywhere(job)) is not None
 
 
 def _start(state: Pass, job: PendingJob, tasks: Tasks) -> None:
@@ -140,37 +159,16 @@ def _start(state: Pass, job: PendingJob, tasks: Tasks) -> None:
     state.future.started(
         tasks, FOREVER if job.max_runtime_s is None else now + job.max_runtime_s)
     state.starts.append(Start(job.job_id, tasks))
-    _count(state, job, tasks)
-
-
-def _count(state: Pass, job: PendingJob, tasks: Tasks) -> None:
-    """Take from the project's headroom what this very plan gives it."""
-    running = (job.project_id, "jobs:running")
-    if running in state.headroom:
-        state.headroom[running] -= 1
-    layout = state.future.ledger.layout
-    own = state.own.get(job.project_id, frozenset())
-    for task in tasks:
-        node = layout.nodes[layout.node_row[task.node_id]]
-        milli = sum(share for _, share in task.devices)
-        if node.pool_id in own or not milli:
-            continue
-        for name in ("gpus", f"gpus:{node.devices[0].gpu_type}"):
-            key = (job.project_id, name)
-            if key in state.headroom:
-                state.headroom[key] -= milli
+    state.headroom.take(ledger, job, tasks)
 
 
 def _promise(state: Pass, job: PendingJob) -> None:
     """Give the job a start that lower ones must respect, while promises are left."""
-    future = state.future
-    limit = state.policy.promises
+    future, limit = state.future, state.policy.promises
     if 0 <= limit <= len(future.promises):
         return
-    project = future.ledger.layout.projects.of(job.project_id)
-    where = future_candidates(future.ledger, state.pools(job), project)
     runtime = FOREVER if job.max_runtime_s is None else float(job.max_runtime_s)
-    found = future.earliest(job.request, where, runtime)
+    found = future.earliest(job.request, state.where(job), runtime)
     if found is not None:
         start, tasks = found
         future.promises.append(

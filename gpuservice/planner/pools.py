@@ -6,37 +6,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from gpuservice.planner.capacity import candidates
 from gpuservice.planner.feasibility import new_nodes
 from gpuservice.planner.ledger import Ledger, build
 from gpuservice.planner.placement import place
-from gpuservice.planner.promises import future_candidates
-from gpuservice.planner.snapshot import PendingJob, Snapshot
+from gpuservice.planner.snapshot import PendingJob, Request, Snapshot
 
 
 def wanted_sizes(
     snapshot: Snapshot,
     left: Iterable[PendingJob],
-    pools_of: Callable[[PendingJob], frozenset[str]],
+    pools_of: Callable[[PendingJob], tuple[str, ...]],
 ) -> Mapping[str, int]:
     """Pool id -> wanted nodes, for autoscaled pools that should grow now.
 
     New nodes are filled with waiting jobs in line order; the nodes that something was put on are
     wanted. Nodes that are already coming count as there.
     """
-    growing = [
-        pool for pool in snapshot.pools if pool.autoscale and pool.size < pool.max_nodes
-        or pool.coming
-    ]
-    growing = [pool for pool in growing if pool.autoscale]
-    if not growing:
+    growing = [pool for pool in snapshot.pools
+               if pool.autoscale and (pool.size < pool.max_nodes or pool.coming)]
+    left = list(left)
+    if not growing or not left:
         return {}
+    most = sum(job.request.count * job.elements for job in left)
     nodes = [node for pool in growing
-             for node in new_nodes(pool, pool.max_nodes - (pool.size - pool.coming))]
+             for node in new_nodes(pool, min(pool.max_nodes - (pool.size - pool.coming), most))]
     ledger = build(replace(snapshot, nodes=tuple(nodes)))
-    used = _fill(ledger, left, pools_of, frozenset(pool.id for pool in growing))
+    used = _fill(ledger, left, pools_of)
+    needs: dict[str, int] = {}
+    for row in (ledger.layout.node_row[ident] for ident in used):
+        pool_id = ledger.layout.pool[row]
+        needs[pool_id] = needs.get(pool_id, 0) + 1
     wanted: dict[str, int] = {}
     for pool in growing:
-        needed = sum(1 for node in nodes if node.pool_id == pool.id and node.id in used)
+        needed = needs.get(pool.id, 0)
         size = min(pool.size - pool.coming + needed, pool.max_nodes)
         if size > pool.size:
             wanted[pool.id] = size
@@ -46,23 +49,29 @@ def wanted_sizes(
 def _fill(
     ledger: Ledger,
     left: Iterable[PendingJob],
-    pools_of: Callable[[PendingJob], frozenset[str]],
-    growing: frozenset[str],
+    pools_of: Callable[[PendingJob], tuple[str, ...]],
 ) -> set[str]:
+    """The new nodes that waiting jobs would be put on."""
     used: set[str] = set()
     full: set[object] = set()
     for job in left:
-        pools = pools_of(job) & growing
-        key = (job.request, pools)
-        if job.blocked is not None or not pools or key in full:
+        where = candidates(ledger, pools_of(job), job.project_id)
+        key = (job.request, job.queue_id, job.project_id)
+        if not where or key in full:
             continue
-        project = ledger.layout.projects.of(job.project_id)
-        where = future_candidates(ledger, pools, project)
+        request = _unbound(job.request)
         for _ in range(job.elements):
-            tasks = place(ledger, job.request, where)
+            tasks = place(ledger, request, where)
             if tasks is None:
                 full.add(key)
                 break
-            ledger.take(tasks, project)
+            ledger.take(tasks, where[0].project)
             used.update(task.node_id for task in tasks)
     return used
+
+
+def _unbound(request: Request) -> Request:
+    """Without a topology wider than a node: where new nodes will stand is not known yet."""
+    if request.within in ("link_group", "node"):
+        return request
+    return replace(request, within=None, required=False)

@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.ledger import NOBODY, Bools, Ledger
+from gpuservice.planner.ledger import Bools, Held, Ledger
 from gpuservice.planner.placement import Tasks, place
 from gpuservice.planner.plan_types import Promise
 from gpuservice.planner.snapshot import Request, TaskPlacement
 
 FOREVER = float("inf")
+
+#: Moments looked at one after another among promises; behind the last of them it is bisected.
+MAX_MOMENTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +41,24 @@ class Future:
     healthy: Bools
     releases: list[Release]
     promises: list[Promise] = field(default_factory=list)
+    _held: Held | None = None
 
     def started(self, tasks: Tasks, end: float) -> None:
         """Something was started now (and taken from the ledger): it will be released."""
         self.releases.append(Release(end, tasks))
+        self._held = None
+
+    def with_promises(self, promises: list[Promise]) -> Future:
+        """The same time axis under other promises."""
+        return Future(self.now, self.ledger, self.healthy, self.releases, promises, self._held)
 
     def state_at(self, moment: float) -> Ledger:
         """What is free at a moment, promises that hold then taken."""
+        if self._held is None:
+            self._held = Held.of(
+                self.ledger.layout, ((one.at, one.tasks) for one in self.releases))
         state = self.ledger.copy()
-        for release in self.releases:
-            if release.at <= moment:
-                state.release(release.tasks, self.healthy)
+        state.release(self._held, moment, self.healthy)
         for promise in self.promises:
             if promise.start <= moment < promise.end:
                 state.take(promise.tasks, state.layout.projects.of(promise.project_id))
@@ -65,48 +73,38 @@ class Future:
         return state
 
     def earliest(
-        self, request: Request, where: Candidates, runtime: float
+        self, request: Request, where: Sequence[Candidates], runtime: float,
+        not_before: float = 0.0, tries: int = MAX_MOMENTS,
     ) -> tuple[float, Tasks] | None:
-        """The first moment after now at which the request fits for ``runtime`` seconds.
+        """A moment after now at which the request fits for ``runtime`` seconds, the first one
+        unless more than ``tries`` lie among promises. None: not while what runs without
+        a limit runs.
 
-        What is free only grows with time, but for promises; so without promises the moment is
-        found by bisection, with them by looking at each end in turn.
+        Behind the start of the last promise, what is free only grows: there it is bisected.
         """
         ends = sorted({
             *(one.at for one in self.releases if self.now < one.at < FOREVER),
             *(one.end for one in self.promises if self.now < one.end < FOREVER)})
-        if not self.promises:
-            return self._bisect(request, where, ends)
-        for moment in ends:
-            tasks = place(self.window(moment, moment + runtime), request,
-                          self._where(where, moment))
+        ends = [moment for moment in ends if moment >= not_before]
+        last = max((one.start for one in self.promises), default=self.now)
+        among = [moment for moment in ends if moment < last]
+        for moment in among[:tries]:
+            if place(self.state_at(moment), request, where) is None:
+                continue
+            tasks = place(self.window(moment, moment + runtime), request, where)
             if tasks is not None:
                 return moment, tasks
-        return None
+        return self._bisect(request, where, ends[len(among):])
 
     def _bisect(
-        self, request: Request, where: Candidates, ends: Sequence[float]
+        self, request: Request, where: Sequence[Candidates], ends: Sequence[float]
     ) -> tuple[float, Tasks] | None:
         low, high, found = 0, len(ends) - 1, None
         while low <= high:
             middle = (low + high) // 2
-            tasks = place(self.state_at(ends[middle]), request,
-                          self._where(where, ends[middle]))
+            tasks = place(self.state_at(ends[middle]), request, where)
             if tasks is None:
                 low = middle + 1
             else:
                 found, high = (ends[middle], tasks), middle - 1
         return found
-
-    def _where(self, where: Candidates, moment: float) -> Candidates:
-        """Candidates of a later moment: nodes occupied by others now may be free then."""
-        state = self.state_at(moment)
-        layout = state.layout
-        free = (state.occupant == NOBODY) | (state.occupant == where.project)
-        return Candidates(where.nodes & (~layout.isolation_node | free), where.project)
-
-
-def future_candidates(ledger: Ledger, pool_ids: frozenset[str], project: int) -> Candidates:
-    """Ready nodes of the pools, whoever is on them now."""
-    mask = np.array([pool in pool_ids for pool in ledger.layout.pool], dtype=np.bool_)
-    return Candidates(mask & ledger.ready, project)

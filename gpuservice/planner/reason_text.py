@@ -27,6 +27,7 @@ _SENTENCES: dict[str, str] = {
     Reason.HOST_RESOURCES: "GPUs would do, but not the CPUs or memory of one node.",
     Reason.BACKFILL_WOULD_DELAY:
         "Would fit now, but might still run when a job ahead is promised to start.",
+    Reason.BEHIND_HIGHER_PRIORITY: "Jobs of a higher priority wait for the same GPUs.",
     Reason.POOL_GROWING: "The pool is growing.",
     Reason.POOL_AT_MAX: "The pool has as many nodes as it may have ({max_nodes}).",
     Reason.NODE_UNAVAILABLE: "Would fit, but nodes of the pool are not ready.",

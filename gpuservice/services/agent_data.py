@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
-from gpuservice.domain.errors import Conflict, Invalid, NotFound
+from gpuservice.domain.errors import Conflict, Invalid, NotFound, QuotaExceeded
 from gpuservice.domain.jobspec import check_path
 from gpuservice.domain.ports import Hint, StoredObject, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
@@ -14,6 +17,9 @@ from gpuservice.domain.work import Artifact, CheckpointSet, Task
 from gpuservice.services.agent_nodes import AgentNodes
 from gpuservice.services.deps import Deps
 from gpuservice.services.job_logs import log_key
+
+#: Characters of a kept path at most: as wide as the column.
+MAX_PATH = 512
 
 
 class AgentData:
@@ -35,21 +41,29 @@ class AgentData:
     def put_artifact(self, secret: str | None, epoch: int | None, task_id: str, path: str,
                      stream: BinaryIO) -> StoredObject:
         """Keep a result file; a second one of the same path replaces the first."""
-        task = self._task(secret, epoch, task_id)
-        check_path(path, "/path")
+        check_kept_path(path, "/path")
         conf = self._deps.conf.artifacts
-        key = f"{_prefix(task)}/artifacts/{path}"
+
+        def room(uow: UnitOfWork) -> tuple[Task, Artifact | None]:
+            task = self._live(uow, secret, epoch, task_id)
+            known = uow.artifacts.find(Where("task_id", "eq", task_id),
+                                       Where("path", "eq", path))
+            if not known and uow.artifacts.count(
+                Where("task_id", "eq", task_id)) >= conf.max_per_task:
+                raise QuotaExceeded(
+                    f"The task has {conf.max_per_task} artifacts; no more are kept.",
+                    meta={"limit": "artifacts", "value": conf.max_per_task})
+            return task, known[0] if known else None
+
+        task, _ = self._deps.store.read(room)  # before the bytes come, and again after
+        key = f"{_prefix(task)}/artifacts/{object_name(path)}"
         stored = self._deps.objects.put(key, stream, conf.max_bytes)
 
         def work(uow: UnitOfWork) -> None:
-            self._live(uow, secret, epoch, task_id)
-            known = uow.artifacts.find(Where("task_id", "eq", task_id),
-                                       Where("path", "eq", path))
-            if known:
-                uow.artifacts.change(known[0].id, {"size": stored.size, "sha256": stored.sha256})
+            task, known = room(uow)
+            if known is not None:
+                uow.artifacts.change(known.id, {"size": stored.size, "sha256": stored.sha256})
                 return
-            if uow.artifacts.count(Where("task_id", "eq", task_id)) >= conf.max_per_task:
-                raise Conflict(f"The task has {conf.max_per_task} artifacts; no more are kept.")
             uow.artifacts.add(Artifact(
                 id=self._deps.ids.new(), job_id=task.job_id, attempt_id=task.attempt_id,
                 task_id=task.id, index=task.index, attempt=task.attempt, rank=task.rank,
@@ -62,16 +76,22 @@ class AgentData:
     def put_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
                        path: str, stream: BinaryIO) -> StoredObject:
         """Keep one file of a checkpoint that is not complete yet."""
+        check_kept_path(path, "/path")
         task = self._task(secret, epoch, task_id)
-        check_path(path, "/path")
         return self._deps.objects.put(
-            f"{_prefix(task)}/checkpoints/{seq}/{path}", stream, self._deps.conf.artifacts.max_bytes)
+            f"{_prefix(task)}/checkpoints/{seq}/{object_name(path)}", stream,
+            self._deps.conf.artifacts.max_bytes)
 
     def complete_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
                             files: Sequence[Mapping[str, Any]]) -> None:
-        """From now on the set may be restored; older sets of the same task go."""
+        """From now on the set may be restored; older sets of the same task go.
+
+        :raises Invalid: when a file of it was not put, or is not as long as said.
+        """
         for index, one in enumerate(files):
-            check_path(one["path"], f"/files/{index}/path")
+            check_kept_path(one["path"], f"/files/{index}/path")
+        put = self._task(secret, epoch, task_id)
+        self._check_complete(f"{_prefix(put)}/checkpoints/{seq}", files)
 
         def work(uow: UnitOfWork) -> list[str]:
             task = self._live(uow, secret, epoch, task_id)
@@ -92,6 +112,18 @@ class AgentData:
 
         for prefix in self._deps.store.write(work):
             self._deps.objects.delete(prefix)
+
+    def _check_complete(self, prefix: str, files: Sequence[Mapping[str, Any]]) -> None:
+        for index, one in enumerate(files):
+            try:
+                with self._deps.objects.open(f"{prefix}/{object_name(one['path'])}") as stream:
+                    size = stream.seek(0, os.SEEK_END)
+            except NotFound as error:
+                raise Invalid(f"The file {one['path'][:200]!r} of the checkpoint is missing.",
+                              pointer=f"/files/{index}/path") from error
+            if size != one["size"]:
+                raise Invalid(f"The file {one['path'][:200]!r} has {size} bytes, not "
+                              f"{one['size']}.", pointer=f"/files/{index}/size")
 
     def checkpoint(self, secret: str | None, epoch: int | None, task_id: str) -> CheckpointSet:
         """The newest complete set of an earlier attempt for this rank; raises ``NotFound``."""
@@ -116,7 +148,7 @@ class AgentData:
         found = self.checkpoint(secret, epoch, task_id)
         if all(one["path"] != path for one in found.files):
             raise NotFound.of("checkpoint file", path[:200])
-        return self._deps.objects.open(f"{found.object_prefix}/{path}")
+        return self._deps.objects.open(f"{found.object_prefix}/{object_name(path)}")
 
     def _task(self, secret: str | None, epoch: int | None, task_id: str) -> Task:
         return self._deps.store.read(lambda uow: self._live(uow, secret, epoch, task_id))
@@ -135,6 +167,27 @@ class AgentData:
 def _prefix(task: Task) -> str:
     """Everything of one attempt lies below one prefix."""
     return f"{task.job_id}/{task.attempt_id}/{task.rank}"
+
+
+def object_name(path: str) -> str:
+    """The name of a file in the object store: of one length, whatever its path is, so that no
+    store meets a name that is too long, or a file where another path has a folder."""
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def check_kept_path(path: str, pointer: str) -> None:
+    """A path under which a file may be kept and shown.
+
+    :raises Invalid: unless it is relative, plain (no ``.`` or ``..``), printable, in Unicode's
+        composed form (NFC) and at most 512 characters long.
+    """
+    check_path(path, pointer)
+    if len(path) > MAX_PATH or path.endswith("/") or "." in path.split("/"):
+        raise Invalid(f"{path[:200]!r} is not a plain path of at most {MAX_PATH} characters.",
+                      pointer=pointer)
+    if not path.isprintable() or not unicodedata.is_normalized("NFC", path):
+        raise Invalid(f"{path[:200]!r} is not printable text in the composed form (NFC).",
+                      pointer=pointer)
 
 
 def epoch_of(text: str | None) -> int | None:

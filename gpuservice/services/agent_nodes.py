@@ -12,6 +12,7 @@ from typing import Any
 from gpuservice.domain.context import Cause
 from gpuservice.domain.errors import (
     BootstrapInvalid,
+    Busy,
     DevicesMismatch,
     GpuServiceError,
     InstanceConflict,
@@ -20,7 +21,7 @@ from gpuservice.domain.errors import (
     Unauthenticated,
 )
 from gpuservice.domain.happenings import status_change
-from gpuservice.domain.inventory import Node
+from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import Hint, UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
 from gpuservice.services.deps import Deps
@@ -29,9 +30,17 @@ CAUSE = Cause(actor="node")
 
 #: Statuses from which a node may register (again).
 _REGISTERS = frozenset({
-    NodeStatus.BUILDING, NodeStatus.CONFIGURING, NodeStatus.CHECKING, NodeStatus.READY,
-    NodeStatus.CORDONED, NodeStatus.DRAINING, NodeStatus.REPAIRING,
+    NodeStatus.CONFIGURING, NodeStatus.CHECKING, NodeStatus.READY, NodeStatus.CORDONED,
+    NodeStatus.DRAINING, NodeStatus.REPAIRING,
 })
+
+
+def _may_register(node: Node) -> bool:
+    """A node in error only if it was registered before: it may have been given up wrongly, and
+    its agent must learn the new epoch."""
+    if node.status == NodeStatus.ERROR:
+        return node.secret_hash is not None
+    return node.status in _REGISTERS
 
 
 def digest(secret: str) -> str:
@@ -50,11 +59,15 @@ class AgentNodes:
 
         :raises BootstrapInvalid, SecretConflict, DevicesMismatch: and what follows from them
             (quarantine, error) is kept.
+        :raises Busy: when it is faster than the record of its own building.
         """
         def work(uow: UnitOfWork) -> Node | GpuServiceError:
             found = uow.nodes.find(Where("bootstrap_hash", "eq", digest(body["bootstrap"])),
                                    lock=True)
-            if not found or found[0].status not in _REGISTERS:
+            if found and found[0].status == NodeStatus.BUILDING:
+                # Its server and address are not on record yet, and other nodes will need them.
+                raise Busy("The node is still being built.", meta={"retry_after_s": 1})
+            if not found or not _may_register(found[0]):
                 raise BootstrapInvalid("The bootstrap token is not known.")
             return self._admit(uow, found[0], body)
 
@@ -73,18 +86,16 @@ class AgentNodes:
         expires = node.bootstrap_expires_at
         if node.secret_hash is None and expires is not None and expires < uow.now():
             raise BootstrapInvalid("The bootstrap token is too old.")
-        wrong = _wrong_devices(
-            body["devices"], [(one.address, one.gpu_type) for one in uow.devices.find(
-                Where("node_id", "eq", node.id))])
+        wrong = wrong_devices(
+            uow.devices.find(Where("node_id", "eq", node.id)), body["devices"])
         if wrong is not None:
             self._fault(uow, node, "capacity", wrong)
             return DevicesMismatch(f"The node's devices are not those of the cloud: {wrong}.")
-        check_instance(node, body["instance"], uow.now())
         values: dict[str, Any] = {
             "secret_hash": secret, "instance": body["instance"],
             "capabilities": body.get("capabilities", {}), "last_seen_at": uow.now(),
             "last_renewal_at": uow.now(), "lease_s": self._lease(node)}
-        if node.status in (NodeStatus.BUILDING, NodeStatus.CONFIGURING, NodeStatus.REPAIRING):
+        if NODE.allows(node.status, "registered"):
             values.update(status=NodeStatus.CHECKING, status_changed_at=uow.now())
             uow.events.add(status_change(
                 self._deps.ids, uow.now(), CAUSE, "node", "registered", node.id, node.status,
@@ -119,17 +130,6 @@ class AgentNodes:
                              meta={"epoch": node.epoch})
         return node
 
-    @staticmethod
-    def recheck(uow: UnitOfWork, node: Node) -> None:
-        """Inside a transaction that writes for a node: its epoch is still the same.
-
-        :raises NodeFenced: when the node was given up meanwhile.
-        """
-        now = uow.nodes.get(node.id, lock=True)
-        if now is None or now.epoch != node.epoch:
-            raise NodeFenced("The node was given up meanwhile.",
-                             meta={"epoch": now.epoch if now else None})
-
 
 def check_instance(node: Node, instance: str, now: datetime) -> None:
     """One agent process at a time, while its lease lasts.
@@ -145,15 +145,26 @@ def check_instance(node: Node, instance: str, now: datetime) -> None:
                                meta={"retry_after_s": round(seconds)})
 
 
-def _wrong_devices(
-    reported: Sequence[Mapping[str, Any]], known: Sequence[tuple[str, str]]
-) -> str | None:
-    """What is wrong with a node's devices, or None."""
-    said = sorted(str(one["address"]) for one in reported)
-    ours = sorted(address for address, _ in known)
-    if len(said) != len(ours):
-        return f"it reports {len(said)} devices, the cloud gave it {len(ours)}"
-    for one, other in zip(said, ours, strict=True):
-        if one != other:
-            return f"it reports {one}, the cloud gave it {other}"
+def wrong_devices(known: Sequence[Device], told: Sequence[Mapping[str, Any]]) -> str | None:
+    """What is wrong with the devices a node reports (count, address, type), or None."""
+    if len(told) != len(known):
+        return f"it reports {len(told)} devices, the cloud gave it {len(known)}"
+    by_address = {plain_address(device.address): device for device in known}
+    for one in told:
+        # Each device is met once: the same address twice is as wrong as a foreign one.
+        device = by_address.pop(plain_address(str(one["address"])), None)
+        if device is None:
+            return f"it reports {one['address']}, which the cloud did not give it"
+        for fact in ("vendor", "product_id"):
+            said, ours = one.get(fact), getattr(device, fact)
+            if said and ours and said != ours:
+                return f"the {fact} at {one['address']} is {said}, not {ours}"
     return None
+
+
+def plain_address(address: str) -> str:
+    """A PCI address with a domain of four digits: some tools print eight."""
+    domain, _, rest = address.lower().partition(":")
+    if rest.count(":") == 1:
+        return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+    return address.lower()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuservice.domain.errors import Invalid, LogGap
+from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
@@ -63,38 +63,60 @@ class AgentSync:
 
     def sync(self, secret: str | None, body: Mapping[str, Any]) -> SyncAnswer:
         """Take reports, answer orders; waits for news as the body allows."""
-        epoch = body["epoch"]
-        node = self._deps.store.read(
-            lambda uow: self._nodes.recognise(uow, secret, epoch))
-        check_instance(node, body["instance"], self._deps.clock.now())
-        reports = body.get("tasks", ())
-        if reports:
-            self._take_reports(node, reports)
-        if reports or self._due(node):
-            self._deps.store.write(lambda uow: self._renew(uow, node, body["instance"]))
-        known = body["revision"]
+        epoch, instance, known = body["epoch"], body["instance"], body["revision"]
 
-        def look() -> SyncAnswer | None:
-            fresh = self._deps.store.read(
-                lambda uow: self._nodes.recognise(uow, secret, epoch))
-            return self._answer(fresh) if fresh.revision > known else None
+        def read() -> Node:
+            return self._deps.store.read(lambda uow: self._nodes.recognise(uow, secret, epoch))
 
-        news = self._room.wait_for(node.id, float(body.get("wait_s", 0)), look)
-        if news is not None:
-            return news
-        return self._answer(self._deps.store.read(
-            lambda uow: self._nodes.recognise(uow, secret, epoch)))
+        node = read()
+        check_instance(node, instance, self._deps.clock.now())
+        due = self._due(node, instance)
+        written = self._take_reports(node, body.get("tasks", ()), instance)
+        if due and not written:
+            self._deps.store.write(lambda uow: self._renew(uow, node, instance))
+        wait_s = self._wait_s(node, float(body.get("wait_s", 0)))
+        if written or due:
+            node = read()
+        if node.revision <= known and wait_s > 0:
+            node = self._news(node, known, wait_s, read)
+        return self._answer(node)
 
-    def _due(self, node: Node) -> bool:
-        """Whether the lease's renewal must be written: at most every fifth of the lease."""
-        if node.last_renewal_at is None:
+    def _news(self, node: Node, known: int, wait_s: float, read: Callable[[], Node]) -> Node:
+        """The node once its revision is newer than ``known``, or as it is when time is up."""
+        last = node
+
+        def look() -> Node | None:
+            nonlocal last
+            last = read()
+            return last if last.revision > known else None
+
+        return self._room.wait_for(node.id, wait_s, look) or last
+
+    @staticmethod
+    def _wait_s(node: Node, wanted: float) -> float:
+        """No wait may eat up a lease: it counts from the moment the sync was sent."""
+        return wanted if node.lease_s is None else min(wanted, node.lease_s / 3)
+
+    def _due(self, node: Node, instance: str) -> bool:
+        """Whether the lease's renewal must be written: at most every fifth of the lease.
+
+        A clock that is behind the database's must not keep a renewal back, so an age below zero
+        is due too.
+        """
+        if node.last_renewal_at is None or node.instance != instance:
             return True
         lease = node.lease_s or self._deps.conf.agent.lease_s
-        return node.last_renewal_at < self._deps.clock.now() - timedelta(seconds=lease / 5)
+        age = self._deps.clock.now() - node.last_renewal_at
+        return not timedelta(0) <= age < timedelta(seconds=lease / 5)
 
     @staticmethod
     def _renew(uow: UnitOfWork, node: Node, instance: str) -> None:
-        uow.nodes.renew(node.id, node.epoch, instance)
+        """Renew the lease; whoever was fenced meanwhile does not.
+
+        :raises NodeFenced: rolls everything of the transaction back.
+        """
+        if not uow.nodes.renew(node.id, node.epoch, instance):
+            raise NodeFenced("The node was given up meanwhile.")
 
     # -- orders ----------------------------------------------------------------------------
     def _answer(self, node: Node) -> SyncAnswer:
@@ -140,45 +162,50 @@ class AgentSync:
             for task in tasks if task.job_id in jobs)
 
     # -- reports ---------------------------------------------------------------------------
-    def _take_reports(self, node: Node, reports: Sequence[Mapping[str, Any]]) -> None:
+    def _take_reports(
+        self, node: Node, reports: Sequence[Mapping[str, Any]], instance: str
+    ) -> bool:
+        """Keep what is new of the reports; whether anything was written of the node."""
+        if not reports:
+            return False
         tasks = {task.id: task for task in self._deps.store.read(
             lambda uow: uow.tasks.of_node(node.id)) if task.node_epoch == node.epoch}
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
         if changed:
-            self._deps.store.write(lambda uow: self._write(uow, node, changed))
+            self._deps.store.write(lambda uow: self._write(uow, node, changed, instance))
             jobs = tuple(sorted({task.job_id for task, _ in changed}))
             self._deps.hints.send(Hint("attempts", jobs))
-            if any(report["state"] == "gone" for _, report in changed):
+            if any(report["state"] == TaskStatus.GONE for _, report in changed):
                 self._deps.hints.send(Hint("jobs"))
         if told:
             self._deps.hints.send(Hint("logs", tuple(sorted(told))))
+        return bool(changed)
 
     def _write(
         self, uow: UnitOfWork, node: Node,
-        changed: Sequence[tuple[Task, Mapping[str, Any]]],
+        changed: Sequence[tuple[Task, Mapping[str, Any]]], instance: str,
     ) -> None:
-        """All reports of one sync in one transaction, unless the node was fenced meanwhile."""
-        self._nodes.recheck(uow, node)
-        attention: set[str] = set()
-        ends: list[TaskEnd] = []
-        for task, report in changed:
-            if report["state"] == "gone":
-                ends.append(_end(task, report))
-                continue
-            values: dict[str, Any] = {"status": report["state"]}
-            started = _time(report.get("started_at"))
-            if started is not None and task.claimed_started_at is None:
-                values["claimed_started_at"] = started
-            uow.tasks.change(task.id, values, Where("status", "ne", TaskStatus.GONE))
-            if report["state"] == TaskStatus.RUNNING:
-                attention.add(task.attempt_id)
+        """All reports of one sync in one transaction.
+
+        Ends go first, because they lock in the service's order (quota, devices, nodes, attempts,
+        tasks); the renewal is last and takes everything back if the node was fenced meanwhile.
+        """
+        ends = [_end(task, report) for task, report in changed
+                if report["state"] == TaskStatus.GONE]
+        going = [(task, report) for task, report in changed
+                 if report["state"] != TaskStatus.GONE]
         if ends:
             uow.tasks.gone(ends, uow.now())
-        if attention:
-            uow.attempts.change_many(sorted(attention), {"attention": True},
-                                     Where("live", "eq", 1))
+        running = sorted({task.attempt_id for task, report in going
+                          if report["state"] == TaskStatus.RUNNING})
+        if running:
+            uow.attempts.change_many(running, {"attention": True}, Where("live", "eq", 1))
+        for task, report in going:
+            uow.tasks.change(task.id, _progress(task, report),
+                             Where("status", "ne", TaskStatus.GONE))
+        self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
         """Append the log pieces that ride along; their offsets make repeats harmless."""
@@ -207,6 +234,12 @@ def _changes(task: Task, report: Mapping[str, Any]) -> bool:
     if state == "gone":
         return True
     return _STAGES.index(TaskStatus(state)) > _STAGES.index(TaskStatus(task.status))
+
+
+def _progress(task: Task, report: Mapping[str, Any]) -> dict[str, Any]:
+    started = _time(report.get("started_at"))
+    return {"status": report["state"],
+            "claimed_started_at": task.claimed_started_at or started}
 
 
 def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:

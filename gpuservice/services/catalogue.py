@@ -15,7 +15,7 @@ from gpuservice.domain.ports import Hint, Page, Repository, UnitOfWork, Where
 from gpuservice.domain.work import ServiceRecord
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
-from gpuservice.services.visibility import check_generation, found
+from gpuservice.services.visibility import check_generation, found, visible_page
 
 T = TypeVar("T")
 _TUPLES = ("pci_ids", "partitions", "traits", "projects")
@@ -223,11 +223,8 @@ class Flavors(Catalogue):
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Flavor], int | None]:
         """One page of those the caller may use."""
-        def work(uow: UnitOfWork) -> tuple[list[Flavor], int | None]:
-            rows = [row for row in uow.flavors.page(page) if usable(caller, row)]
-            return rows, uow.flavors.count(*page.where) if count else None
-
-        return self.deps.store.read(work)
+        return self.deps.store.read(lambda uow: visible_page(
+            uow.flavors, page, lambda row: usable(caller, row), count))
 
     def show(self, caller: Caller, ident: str) -> Flavor:
         """One that the caller may use."""

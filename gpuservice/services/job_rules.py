@@ -18,6 +18,7 @@ from gpuservice.domain.errors import (
 from gpuservice.domain.jobspec import alone, normalise
 from gpuservice.domain.ports import UnitOfWork, Where
 from gpuservice.domain.quota import exceeded_alone, shown
+from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JobStatus, QueueStatus
 from gpuservice.domain.work import Job, Queue
 from gpuservice.services.deps import Deps
@@ -53,7 +54,16 @@ def _row(deps: Deps, caller: Caller, queue: Queue, spec: dict[str, Any], now: da
         array_size=array["size"] if array else None,
         array_max_running=array["max_running"] if array else None,
         array_max_failures=array["max_failures"] if array else None,
-        waiting_elements=array["size"] if array else 1, queued_at=now)
+        waiting_elements=array["size"] if array else 1, queued_at=now,
+        **unplanned(spec["hold"]))
+
+
+def unplanned(held: bool) -> dict[str, Any]:
+    """What a list says of a waiting job until it is planned (anew)."""
+    code, summary = (Reason.HELD, "The job is held.") if held else (
+        Reason.EVALUATING, "The job was not planned yet.")
+    return {"waiting_code": code, "waiting_summary": summary, "waiting_position": None,
+            "waiting_estimated_start_at": None}
 
 
 def moment(text: str | None) -> datetime | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
@@ -85,6 +86,8 @@ class Jobs:
             values = self._values(uow, caller, job, patch)
             if values:
                 uow.jobs.change(ident, values, edit=True)
+                if "max_runtime_s" in values and job.live_elements:
+                    self._apply_limit(uow, job, values["max_runtime_s"])
                 uow.events.add(happening(
                     self._deps.ids, uow.now(), cause_of(caller), "job.change", "job", ident,
                     project_id=job.project_id, detail={"fields": sorted(patch)}))
@@ -93,8 +96,22 @@ class Jobs:
             return views(uow, [found(uow.jobs, ident, "job")])[0]
 
         view = self._deps.store.write(work)
+        self._deps.hints.send(Hint("attempts", (ident,)))
         self._deps.hints.send(Hint("jobs", (ident,)))
         return view
+
+    @staticmethod
+    def _apply_limit(uow: UnitOfWork, job: Job, limit_s: int | None) -> None:
+        """What runs of the job ends by the new limit: its nodes are told it, and the conductor
+        reckons anew when its time is over."""
+        live = uow.attempts.find(Where("job_id", "eq", job.id), Where("live", "eq", 1))
+        uow.nodes.bump_revision(sorted({
+            task.node_id for task in uow.tasks.of_attempts([one.id for one in live])}))
+        for attempt in live:
+            end = None if limit_s is None else (
+                (attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s))
+            uow.attempts.change(attempt.id, {"attention": True, "promised_end_at": end},
+                                Where("live", "eq", 1))
 
     @staticmethod
     def _values(

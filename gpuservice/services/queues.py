@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
@@ -15,7 +16,7 @@ from gpuservice.domain.states import PoolStatus
 from gpuservice.domain.work import Queue
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
-from gpuservice.services.visibility import UUID, check_generation
+from gpuservice.services.visibility import UUID, check_generation, visible_page
 
 #: What a manager may change of a queue of the own project; the rest is the admin's.
 MANAGERS_FIELDS = frozenset({"kinds", "status", "pools"})
@@ -28,22 +29,20 @@ class Queues:
         self._deps = deps
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Queue], int | None]:
-        """One page of the queues that the caller may use."""
-        everyone = caller.sees_all and not any(
-            one.field == "project_id" for one in page.where)
-        where = tuple(one for one in page.where
-                      if one.field != "project_id" or caller.sees_all and one.value
-                      != caller.project_id)
+        """One page: of the queues open to the caller's project, or (for who sees all) of another
+        project's own, or of all."""
+        mine = Where("project_id", "eq", caller.project_id)
+        if mine in page.where:
+            page = replace(page, where=tuple(one for one in page.where if one != mine))
 
-        def work(uow: UnitOfWork) -> tuple[list[Queue], int | None]:
-            if everyone:
-                rows = uow.queues.page(page)
-                return rows, uow.queues.count(*page.where) if count else None
-            wider = Page(where, page.sort, 1000, page.marker)
-            rows = [row for row in uow.queues.page(wider) if _sees(caller, row)]
-            return rows[:page.limit], len(rows) if count else None
+            def sees(row: Queue) -> bool:
+                return row.open_to(caller.project_id)
+        else:
 
-        return self._deps.store.read(work)
+            def sees(row: Queue) -> bool:
+                return caller.sees_all
+
+        return self._deps.store.read(lambda uow: visible_page(uow.queues, page, sees, count))
 
     def show(self, caller: Caller, ident: str) -> Queue:
         """One that the caller may use."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
 
 from gpuservice.domain.context import Caller
-from gpuservice.domain.errors import NotFound, StaleGeneration, UnknownReference
-from gpuservice.domain.ports import Repository, UnitOfWork, Where
+from gpuservice.domain.errors import Invalid, NotFound, StaleGeneration, UnknownReference
+from gpuservice.domain.ports import Page, Repository, UnitOfWork, Where
 from gpuservice.domain.work import Queue
 
 UUID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)
@@ -79,3 +80,28 @@ def queue_for(uow: UnitOfWork, caller: Caller, reference: str) -> Queue:
         return row
     raise UnknownReference(f"There is no queue {reference!r} that may be used here.",
                            pointer="/job/queue")
+
+
+def visible_page(
+    repository: Repository[T], page: Page, sees: Callable[[T], bool], count: bool
+) -> tuple[list[T], int | None]:
+    """A page of what the caller sees, where no condition of a query can tell: for nouns of
+    which a cloud has few (flavors, queues). Reads on until the page is full.
+
+    :raises Invalid: for a marker that is gone or that the caller does not see, in the same words.
+    """
+    if page.marker is not None:
+        last = repository.get(page.marker)
+        if last is None or not sees(last):
+            raise Invalid(f"The marker {page.marker!r} is not in this list (any more).",
+                          pointer="marker")
+    rows: list[T] = []
+    piece = page
+    while len(rows) < page.limit:
+        batch = repository.page(piece)
+        rows.extend(row for row in batch if sees(row))
+        if len(batch) < page.limit:
+            break
+        piece = replace(page, marker=cast(Any, batch[-1]).id)
+    total = sum(map(sees, repository.find(*page.where))) if count else None
+    return rows[:page.limit], total

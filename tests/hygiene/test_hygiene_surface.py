@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib
 import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,38 @@ def test_each_skip_on_the_list_has_a_reason() -> None:
         if line.strip() and not line.startswith("#") and len(line.split(maxsplit=1)) < 2
     ]
     assert bare == []
+
+
+def test_each_library_that_is_imported_is_required() -> None:
+    owners = metadata.packages_distributions()
+    required = {_distribution(name) for name in _requirements()}
+    undeclared = {
+        name
+        for path in sources.python_files("gpuservice")
+        for name in _imported(path)
+        if name not in sys.stdlib_module_names and name != "gpuservice"
+        if not {_distribution(owner) for owner in owners.get(name, [name])} & required
+    }
+    assert undeclared == set()
+
+
+def _requirements() -> list[str]:
+    lines = sources.text(Path("requirements.txt")).splitlines()
+    extras = [line for text in _setup()["extras"].values() for line in text.splitlines()]
+    found = (re.match(r"[A-Za-z0-9._-]+", line.strip()) for line in lines + extras)
+    # Werkzeug is the half of Flask that its users import by its own name.
+    return [match.group() for match in found if match] + ["Werkzeug"]
+
+
+def _distribution(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(sources.tree(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.add(node.module.partition(".")[0])
+    return names

@@ -8,6 +8,7 @@ lose power with all that runs on it. See ``simulated_state`` for how to make it 
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ KNOWN_TYPES: dict[str, dict[str, Any]] = {
 class SimulatedCloud:
     """Implements ``domain.ports.Cloud`` below ``[simulated] state_dir``."""
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, chance: random.Random | None = None) -> None:
+        self._random = chance or random.Random()
         self._conf = conf.simulated
         self.state = SimulatedState(Path(conf.simulated.state_dir))
 
@@ -59,25 +61,32 @@ class SimulatedCloud:
         number = self._number(request.host_name)
         now = datetime.now(UTC)
         with self.state.locked():
-            failing = self.state.control()["fail_next_builds"]
+            failing = self._takes_failure()
             server = {
                 "id": str(uuid.uuid4()), "node_id": request.node_id, "name": request.name,
                 "host": request.host_name, "devices": list(request.device_addresses),
                 "address": address_of(number), "created": now.isoformat(),
                 "active_at": now.timestamp() + float(control["build_delay_s"]),
-                "fault": "the simulated build failed" if failing > 0 else None,
+                "fault": "the simulated build failed" if failing else None,
+                "bootstrap_hash": request.bootstrap_hash,
             }
             self.state.save_server(server, request.user_data)
-        if failing > 0:
-            self.state.set_control(fail_next_builds=failing - 1)
-        return self._node(server, control)
+        return as_node(server, control)
+
+    def _takes_failure(self) -> bool:
+        """Whether this build fails; one counted failure is used up (the lock is held)."""
+        control = self.state.control()
+        if control["fail_next_builds"] > 0:
+            self.state.write_control({"fail_next_builds": control["fail_next_builds"] - 1})
+            return True
+        return self._random.random() < float(control["fail_rate"])
 
     def find_nodes(self, node_ids: Sequence[str] | None = None) -> list[CloudNode]:
         """Our servers, oldest first."""
         control = self._call()
         wanted = None if node_ids is None else set(node_ids)
         return [
-            self._node(server, control) for server in self.state.servers()
+            as_node(server, control) for server in self.state.servers()
             if wanted is None or server["node_id"] in wanted
         ]
 
@@ -133,11 +142,14 @@ class SimulatedCloud:
             link_group=f"nvlink-{gpu // self._conf.gpus_per_link_group}",
             healthy=healthy, health_reason=None if healthy else "said so by control.json")
 
-    def _node(self, server: dict[str, Any], control: dict[str, Any]) -> CloudNode:
-        return CloudNode(
-            node_id=server["node_id"], server_id=server["id"], state=state_of(server, control),
-            address=server["address"], host_name=server["host"],
-            created_at=datetime.fromisoformat(server["created"]), fault=server["fault"])
+
+def as_node(server: dict[str, Any], control: dict[str, Any]) -> CloudNode:
+    """A server's file as what the port says of it."""
+    return CloudNode(
+        node_id=server["node_id"], server_id=server["id"], state=state_of(server, control),
+        address=server["address"], host_name=server["host"],
+        created_at=datetime.fromisoformat(server["created"]), fault=server["fault"],
+        bootstrap_hash=server.get("bootstrap_hash"))
 
 
 def name_of(number: int) -> str:

@@ -13,17 +13,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 #: What ``control.json`` may say, with what holds when it does not.
 #: ``build_delay_s``: how long a server builds; ``fail_next_builds``: how many of the next servers
-#: end in error; ``call_delay_s``: how slow each call is; ``lost_hosts``: hosts without power.
+#: end in error; ``fail_rate``: the share of all others that do; ``call_delay_s``: how slow each
+#: call is; ``lost_hosts``: hosts without power.
 CONTROL_DEFAULTS: dict[str, Any] = {
     "build_delay_s": 0.0,
     "fail_next_builds": 0,
+    "fail_rate": 0.0,
     "call_delay_s": 0.0,
     "lost_hosts": [],
     "unhealthy_devices": [],
@@ -49,7 +51,11 @@ class SimulatedState:
         for name in values:
             CONTROL_DEFAULTS[name]
         with self.locked():
-            _write(self.root / "control.json", {**self.control(), **values})
+            self.write_control(values)
+
+    def write_control(self, values: Mapping[str, Any]) -> None:
+        """The same for a caller that holds the lock."""
+        _write(self.root / "control.json", {**self.control(), **values})
 
     def servers(self) -> list[dict[str, Any]]:
         """Every server, oldest first."""

@@ -65,7 +65,7 @@ class GpuResource(resource.Resource):
     if_match = resource.Header("If-Match")
     idempotency_key = resource.Header("Idempotency-Key")
 
-    def create(  # type: ignore[override]
+    def create(
         self, session: adapter.Adapter, prepend_key: bool = True, base_path: str | None = None,
         **kwargs: Any,
     ) -> Self:
@@ -82,7 +82,7 @@ class GpuResource(resource.Resource):
         raise AssertionError("the last try returns or raises")
 
     @classmethod
-    def list(  # type: ignore[override]
+    def list(
         cls, session: adapter.Adapter, paginated: bool = True, base_path: str | None = None,
         allow_unknown_params: bool = False, *, microversion: str | None = None,
         headers: dict[str, str] | None = None, max_items: int | None = None, **params: Any,

@@ -54,7 +54,7 @@ class JobsMixin(proxy.Proxy):
     def delete_job(self, job: str | Job, ignore_missing: bool = True,
                    if_match: str | None = None) -> None:
         """Delete an ended job with its logs and artifacts; cancel a live one, which goes then."""
-        match = {} if if_match is None else {"if_match": if_match}
+        match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Job, job, ignore_missing, **match)
 
     def cancel_job(self, job: str | Job, indices: str | None = None) -> Job:

@@ -146,5 +146,5 @@ class OperatorMixin(proxy.Proxy):
         return self._update(Service, service, **attrs)
 
 
-def _match(if_match: str | None) -> dict[str, str]:
+def _match(if_match: str | None) -> dict[str, Any]:
     return {} if if_match is None else {"if_match": if_match}

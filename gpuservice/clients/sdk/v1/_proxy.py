@@ -58,7 +58,7 @@ class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
         super().__init__(session, **options)
         self._root: str | None = None
 
-    def request(  # type: ignore[override]
+    def request(
         self, url: str, method: str, error_message: str | None = None, raise_exc: bool = True,
         connect_retries: int | None = None, *args: Any, **kwargs: Any,
     ) -> requests.Response:

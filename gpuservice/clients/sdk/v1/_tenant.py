@@ -40,7 +40,7 @@ class TenantMixin(proxy.Proxy):
     def delete_pool(self, pool: str | Pool, ignore_missing: bool = True,
                     if_match: str | None = None) -> None:
         """Delete a pool with its nodes."""
-        match = {} if if_match is None else {"if_match": if_match}
+        match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Pool, pool, ignore_missing, **match)
 
     def explain_pool(self, pool: str | Pool) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class TenantMixin(proxy.Proxy):
     def delete_queue(self, queue: str | Queue, ignore_missing: bool = True,
                      if_match: str | None = None) -> None:
         """Delete a queue that has no live jobs."""
-        match = {} if if_match is None else {"if_match": if_match}
+        match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Queue, queue, ignore_missing, **match)
 
     def events(self, **query: Any) -> Generator[Event, None, None]:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds what a waiting job could use, soonest to end first."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING
+
+from gpuservice.planner.plan_types import Holder
+from gpuservice.planner.promises import FOREVER
+from gpuservice.planner.snapshot import PendingJob, RunningGang
+
+if TYPE_CHECKING:
+    from gpuservice.planner.plan import Pass
+
+#: Holders named at most; the rest is left out.
+MAX_HOLDERS = 10
+
+#: Milli-GPUs by (pool, GPU type).
+Use = dict[tuple[str, str], int]
+
+
+class Holders:
+    """Holders by (pools, GPU types), each worked out once."""
+
+    def __init__(self, state: Pass) -> None:
+        self._state = state
+        self._uses: list[tuple[RunningGang, Use]] | None = None
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Holder, ...]] = {}
+
+    def of(self, job: PendingJob) -> tuple[Holder, ...]:
+        """Running jobs on GPUs of the types and pools that the job may use."""
+        key = (self._state.pools(job), job.request.gpu_types)
+        if key not in self._known:
+            self._known[key] = self._find(frozenset(key[0]), frozenset(key[1]))
+        return self._known[key]
+
+    def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
+        held: dict[str, Holder] = {}
+        for gang, use in self._gangs():
+            milli = sum(amount for (pool, gpu_type), amount in use.items()
+                        if pool in pools and (not types or gpu_type in types))
+            if not milli:
+                continue
+            before = held.get(gang.job_id)
+            if before is not None:  # an array's elements are one holder
+                milli += before.gpus_milli
+            held[gang.job_id] = Holder(gang.job_id, gang.project_id, milli, _later(before, gang))
+        return tuple(nsmallest(MAX_HOLDERS, held.values(), key=_end))
+
+    def _gangs(self) -> list[tuple[RunningGang, Use]]:
+        if self._uses is None:
+            self._uses = [(gang, self._use(gang)) for gang in self._state.snapshot.running]
+        return self._uses
+
+    def _use(self, gang: RunningGang) -> Use:
+        layout = self._state.future.ledger.layout
+        use: Use = {}
+        for task in gang.tasks:
+            row = layout.node_row.get(task.node_id)
+            if row is None or not task.devices:
+                continue
+            key = (layout.pool[row], layout.nodes[row].devices[0].gpu_type)
+            use[key] = use.get(key, 0) + sum(milli for _, milli in task.devices)
+        return use
+
+
+def _later(before: Holder | None, gang: RunningGang) -> float | None:
+    """When the last of a job's gangs ends; None when one has no limit."""
+    if before is None:
+        return gang.promised_end
+    if before.ends_by is None or gang.promised_end is None:
+        return None
+    return max(before.ends_by, gang.promised_end)
+
+
+def _end(holder: Holder) -> tuple[float, str]:
+    return FOREVER if holder.ends_by is None else holder.ends_by, holder.job_id

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``api``: a server that answers as told; ``openstack``: the real shell against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from fake_api import FakeApi
+
+JOB_ID = "6f0c2f0e-4c6c-4a7e-9a39-2f5f0b7c1a11"
+
+
+@dataclass
+class Ran:
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    yield api
+    api.close()
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("OS_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def openstack(api: FakeApi, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Ran]:
+    from openstackclient import shell
+    from openstackclient.common import clientmanager
+
+    def run(*argv: str, auth: str = "none") -> Ran:
+        capfdbinary.readouterr()
+        options = ["--os-auth-type", auth, "--os-endpoint", api.url]
+        if auth == "http_basic":
+            options += ["--os-username", "ada", "--os-password", "secret"]
+        # The shell keeps one client a process.
+        vars(clientmanager.clientmanager.ClientManager)["gpu"]._handle = None
+        code = shell.main([*options, *argv])
+        out, err = capfdbinary.readouterr()
+        return Ran(code, out, err.decode())
+
+    return run
