@@ -31,7 +31,7 @@ from gpuservice.api.validation import checker
 from gpuservice.auth.enforcer import Enforcer
 from gpuservice.auth.strategies import Strategy
 from gpuservice.domain.context import Caller
-from gpuservice.domain.errors import GpuServiceError, Invalid
+from gpuservice.domain.errors import GpuServiceError, Invalid, NameTaken
 from gpuservice.services.idempotency import IdempotencyKey, Replay
 from gpuservice.services.registry import Services
 
@@ -71,6 +71,8 @@ class Dispatcher:
             if status >= 500 and status != 503:
                 LOG.error("Request %s failed: %s", ids.local, error.detail)
             pointer = error.pointer
+            if isinstance(error, NameTaken) and row.body is not None:
+                pointer = f"/{row.body['required'][0]}/name"
             response = json_response(
                 errors.body(status, error.error_code, error.title, error.detail, ids.local,
                             pointer, error.meta), status, ids,
@@ -90,7 +92,7 @@ class Dispatcher:
                 raise Invalid(f"{value[:80]!r} is not an id.", pointer=f"/{name}")
         call = Call(caller, self._services, args, self._query(row, request),
                     headers=request.headers, if_match=request.headers.get("If-Match"),
-                    listing=row.listing, base_url=self._conf.public_url or request.host_url)
+                    listing=row.listing, base_url=self._conf.public_url or request.host_url, path=request.path)
         if row.raw_body:
             call.stream = request.stream  # type: ignore[assignment]
         elif row.body is not None:

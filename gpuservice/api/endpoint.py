@@ -31,6 +31,7 @@ class Call:
     idempotency: IdempotencyKey | None = None
     listing: Listing | None = None
     base_url: str = ""
+    path: str = ""
 
     def generation(self) -> int | None:
         """The generation that ``If-Match`` wants, None for any.

@@ -155,7 +155,9 @@ def _value(name: str, text: str, kind: str) -> Any:
 def _time(name: str, text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise Invalid(f"{name} is {text[:80]!r}; it must be an ISO 8601 time.",
                       pointer=f"/{name}") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -132,6 +132,7 @@ CHECKPOINTS = table_of(
     work.CheckpointSet,
     "checkpoints",
     UniqueConstraint("job_id", "index", "attempt", "rank", "seq", name="uq_checkpoints_seq"),
+    big=("seq",),
 )
 SERVICES = table_of(work.ServiceRecord, "services")
 

@@ -224,6 +224,9 @@ class QuotaRepository(Protocol):
     def states(self, project_id: str) -> list[QuotaState]:
         """Limits (defaults filled in) with use, by name."""
 
+    def states_of(self, project_ids: Sequence[str]) -> dict[str, list[QuotaState]]:
+        """The same of many projects, in two queries per 500 of them."""
+
 
 class EventRepository(Protocol):
     """The events, append-only."""
@@ -236,6 +239,9 @@ class EventRepository(Protocol):
 
     def page(self, page: Page) -> list[Event]:
         """One page, by ``seq``."""
+
+    def count(self, *where: Where, labels: Mapping[str, str] | None = None) -> int:
+        """How many events meet every condition."""
 
 
 @dataclass(frozen=True, slots=True)

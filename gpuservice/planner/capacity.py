@@ -25,14 +25,15 @@ class Candidates:
     most: int = PLENTY
 
 
-def candidates(
-    ledger: Ledger, pool_ids: Iterable[str], project_id: str
-) -> tuple[Candidates, ...]:
+def candidates(ledger: Ledger, pool_ids: Iterable[str], project_id: str) -> tuple[Candidates, ...]:
     """The pools that have nodes, in the order given, whatever the project's quota says."""
     layout = ledger.layout
     project = layout.projects.of(project_id)
-    return tuple(Candidates(layout.pool_nodes[pool], project)
-                 for pool in pool_ids if pool in layout.pool_nodes)
+    return tuple(
+        Candidates(layout.pool_nodes[pool], project)
+        for pool in pool_ids
+        if pool in layout.pool_nodes
+    )
 
 
 def usable(ledger: Ledger, where: Candidates) -> Bools:

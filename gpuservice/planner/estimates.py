@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.plan_types import Promise
 from gpuservice.planner.promises import FOREVER
-from gpuservice.planner.snapshot import PendingJob
 
 if TYPE_CHECKING:
-    from gpuservice.planner.plan import Pass
+    from gpuservice.planner.plan import Left, Pass
 
 #: Moments among earlier estimates that are tried for a gap, before the end of the line is.
 MOMENTS = 6
@@ -31,27 +30,29 @@ class Estimates:
         self._future = state.future.with_promises(list(state.future.promises))
         self._promised = {promise.job_id: promise.start for promise in state.future.promises}
         self._made = 0
-        self._floor: dict[object, float] = {}
+        self._floor: dict[int, float] = {}
 
-    def of(self, job: PendingJob, word: str) -> float | None:
+    def of(self, left: Left) -> float | None:
         """The moment (seconds since the epoch), or None: never, or not worked out."""
-        key = (job.request, job.queue_id, job.project_id, job.max_runtime_s)
+        job, shape = left.job, left.shape
         if job.job_id in self._promised:
-            self._floor[key] = self._promised[job.job_id]
+            self._floor[shape] = self._promised[job.job_id]
             return self._promised[job.job_id]
-        if word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA):
+        if left.word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA):
             return None
-        if self._made >= self._state.policy.estimates:
+        policy = self._state.policy
+        if self._made >= policy.estimates and job.job_id != policy.focus:
             return None
         self._made += 1
         runtime = FOREVER if job.max_runtime_s is None else float(job.max_runtime_s)
         found = self._future.earliest(
-            job.request, self._state.where(job), runtime, self._floor.get(key, 0.0),
-            MOMENTS)
+            job.request, self._state.where(job), runtime, self._floor.get(shape, 0.0), MOMENTS
+        )
         if found is None:
             return None
         start, tasks = found
-        self._floor[key] = start
+        self._floor[shape] = start
         self._future.promises.append(
-            Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+            Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+        )
         return start

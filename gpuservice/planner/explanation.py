@@ -29,8 +29,7 @@ from gpuservice.planner.shortfall import (
 from gpuservice.planner.snapshot import PendingJob
 
 if TYPE_CHECKING:
-    from gpuservice.planner.plan import Pass
-
+    from gpuservice.planner.plan import Left, Pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ class Explainer:
     def __init__(self, state: Pass, wanted: Mapping[str, int]) -> None:
         self._state = state
         self._wanted = wanted
-        self._answers: dict[object, ShapeAnswer] = {}
-        self._numbers: dict[object, Numbers] = {}
+        self._answers: dict[tuple[int, str, bool], ShapeAnswer] = {}
+        self._numbers: dict[int, Numbers] = {}
         self._tested = 0
         self._holders = Holders(state)
         self._estimates = Estimates(state)
@@ -59,46 +58,62 @@ class Explainer:
         """One entry a waiting job, in line order."""
         positions = Positions()
         entries: list[Waiting] = []
-        for job, word in self._state.left:
+        focus = self._state.policy.focus
+        for left in self._state.left:
+            job, word = left.job, left.word
             if job.blocked is not None or word == Reason.QUEUE_CLOSED:
-                fact = ReasonFact(word, sentence(word, job.facts), job.facts)
-                entries.append(Waiting(job.job_id, job.project_id, (fact,)))
+                if focus in (None, job.job_id):
+                    fact = ReasonFact(word, sentence(word, job.facts), job.facts)
+                    entries.append(Waiting(job.job_id, job.project_id, (fact,)))
                 continue
             pools = self._state.pools(job)
             impossible = word == Reason.IMPOSSIBLE
             position = None if impossible else positions.next(pools)
-            answer = self._answer(job, word)
-            start = self._estimates.of(job, word)
-            entries.append(Waiting(
-                job.job_id, job.project_id, answer.reasons, position, start,
-                None if start is None else ESTIMATE_BASIS, answer.holders, answer.changes))
+            start = self._estimates.of(left)
+            if focus in (None, job.job_id):
+                answer = self._answer(left)
+                entries.append(
+                    Waiting(
+                        job.job_id,
+                        job.project_id,
+                        answer.reasons,
+                        position,
+                        start,
+                        None if start is None else ESTIMATE_BASIS,
+                        answer.holders,
+                        answer.changes,
+                    )
+                )
             if word == Reason.INSUFFICIENT_GPUS:
                 for pool in pools:
                     self._leaders[pool] = max(self._leaders.get(pool, 0), job.priority)
         return tuple(entries)
 
-    def _answer(self, job: PendingJob, word: str) -> ShapeAnswer:
+    def _answer(self, left: Left) -> ShapeAnswer:
+        job, word = left.job, left.word
         outranked = self._outranked(job)
-        key = (job.request, job.queue_id, job.project_id, job.max_runtime_s, word, outranked)
+        key = (left.shape, word, outranked)
         answer = self._answers.get(key)
         if answer is None:
             changes: tuple[Mapping[str, Any], ...] = ()
-            if self._tested < self._state.policy.counterfactuals:
+            policy = self._state.policy
+            if self._tested < policy.counterfactuals or policy.focus is not None:
                 self._tested += 1
                 changes = changes_that_start(self._state, job)
-            holders = () if word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA) \
-                else self._holders.of(job)
-            answer = ShapeAnswer(self._reasons(job, word, outranked), holders, changes)
+            holders = (
+                () if word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA) else self._holders.of(job)
+            )
+            answer = ShapeAnswer(self._reasons(left, outranked), holders, changes)
             self._answers[key] = answer
         return answer
 
     def _outranked(self, job: PendingJob) -> bool:
         """Whether a job of a higher priority waits for GPUs of the same pools."""
-        return any(self._leaders.get(pool, -1) > job.priority
-                   for pool in self._state.pools(job))
+        return any(self._leaders.get(pool, -1) > job.priority for pool in self._state.pools(job))
 
-    def _reasons(self, job: PendingJob, word: str, outranked: bool) -> tuple[ReasonFact, ...]:
-        known = self._known(job)
+    def _reasons(self, left: Left, outranked: bool) -> tuple[ReasonFact, ...]:
+        job, word = left.job, left.word
+        known = self._known(left)
         if word == Reason.IMPOSSIBLE:
             facts = {**known, **largest_ever(self._state, job)}
             code = why_impossible(self._state, job)
@@ -118,11 +133,10 @@ class Explainer:
             found.append(_fact(Reason.BEHIND_HIGHER_PRIORITY, {}))
         return tuple(found)
 
-    def _known(self, job: PendingJob) -> Numbers:
-        key = (job.request, job.queue_id, job.project_id)
-        if key not in self._numbers:
-            self._numbers[key] = numbers(self._state, job)
-        return self._numbers[key]
+    def _known(self, left: Left) -> Numbers:
+        if left.shape not in self._numbers:
+            self._numbers[left.shape] = numbers(self._state, left.job)
+        return self._numbers[left.shape]
 
 
 def _fact(code: str, facts: Mapping[str, Any]) -> ReasonFact:

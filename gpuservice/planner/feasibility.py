@@ -53,11 +53,19 @@ def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
     for number in range(max(count, 0)):
         name = f"new-{pool.id}-{number}"
         devices = tuple(
-            DeviceState(f"{name}-{gpu}", template.gpu_type, template.gpu_memory_mib,
-                        link_group="new")
-            for gpu in range(template.gpu_count))
-        yield NodeState(name, pool.id, template.vcpus, template.memory_mib, devices,
-                        isolation_node=pool.isolation_node)
+            DeviceState(
+                f"{name}-{gpu}", template.gpu_type, template.gpu_memory_mib, link_group="new"
+            )
+            for gpu in range(template.gpu_count)
+        )
+        yield NodeState(
+            name,
+            pool.id,
+            template.vcpus,
+            template.memory_mib,
+            devices,
+            isolation_node=pool.isolation_node,
+        )
 
 
 class Feasibility:
@@ -71,7 +79,8 @@ class Feasibility:
         for node in snapshot.nodes:
             present[node.pool_id] = present.get(node.pool_id, 0) + 1
         self._growing = frozenset(
-            pool.id for pool in snapshot.pools if pool.max_nodes > present.get(pool.id, 0))
+            pool.id for pool in snapshot.pools if pool.max_nodes > present.get(pool.id, 0)
+        )
 
     def possible(self, request: Request, pools: tuple[str, ...]) -> bool:
         """Whether some state of the pools holds the request."""

@@ -38,8 +38,11 @@ class Holders:
     def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
         held: dict[str, Holder] = {}
         for gang, use in self._gangs():
-            milli = sum(amount for (pool, gpu_type), amount in use.items()
-                        if pool in pools and (not types or gpu_type in types))
+            milli = sum(
+                amount
+                for (pool, gpu_type), amount in use.items()
+                if pool in pools and (not types or gpu_type in types)
+            )
             if not milli:
                 continue
             before = held.get(gang.job_id)

@@ -68,9 +68,7 @@ class Held:
     share_end: Floats
 
     @classmethod
-    def of(
-        cls, layout: Layout, gangs: Iterable[tuple[float, Iterable[TaskPlacement]]]
-    ) -> Held:
+    def of(cls, layout: Layout, gangs: Iterable[tuple[float, Iterable[TaskPlacement]]]) -> Held:
         """The columns of (end, tasks); tasks on nodes that are not there hold nothing here."""
         tasks: list[tuple[int, int, int, float]] = []
         shares: list[tuple[int, int, int, float]] = []
@@ -89,8 +87,12 @@ class Held:
 
 def _columns(rows: list[tuple[int, int, int, float]]) -> tuple[Ints, Ints, Ints, Floats]:
     one, two, three, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return (np.array(one, dtype=np.int64), np.array(two, dtype=np.int64),
-            np.array(three, dtype=np.int64), np.array(ends, dtype=np.float64))
+    return (
+        np.array(one, dtype=np.int64),
+        np.array(two, dtype=np.int64),
+        np.array(three, dtype=np.int64),
+        np.array(ends, dtype=np.float64),
+    )
 
 
 @dataclass(slots=True)
@@ -108,9 +110,16 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """A ledger to try things on."""
-        return Ledger(self.layout, self.free.copy(), self.cpus.copy(), self.memory.copy(),
-                      self.ready, self.occupant.copy(), self.tasks.copy(),
-                      self.device_occupant.copy())
+        return Ledger(
+            self.layout,
+            self.free.copy(),
+            self.cpus.copy(),
+            self.memory.copy(),
+            self.ready,
+            self.occupant.copy(),
+            self.tasks.copy(),
+            self.device_occupant.copy(),
+        )
 
     def checkpoint(self) -> Ledger:
         """What :meth:`rollback` goes back to."""
@@ -152,10 +161,15 @@ class Ledger:
     def least(self, other: Ledger) -> Ledger:
         """What is free in both: places that hold at two moments."""
         return Ledger(
-            self.layout, np.minimum(self.free, other.free), np.minimum(self.cpus, other.cpus),
-            np.minimum(self.memory, other.memory), self.ready & other.ready,
-            _both(self.occupant, other.occupant), np.maximum(self.tasks, other.tasks),
-            _both(self.device_occupant, other.device_occupant))
+            self.layout,
+            np.minimum(self.free, other.free),
+            np.minimum(self.cpus, other.cpus),
+            np.minimum(self.memory, other.memory),
+            self.ready & other.ready,
+            _both(self.occupant, other.occupant),
+            np.maximum(self.tasks, other.tasks),
+            _both(self.device_occupant, other.device_occupant),
+        )
 
 
 def _both(one: Ints, other: Ints) -> Ints:
@@ -192,7 +206,8 @@ def _levels(nodes: Sequence[NodeState]) -> dict[str, Ints]:
     for level in ("link_domain", "rack", "zone"):
         numbers = Numbering()
         domains[level] = np.array(
-            [numbers.of(getattr(node, level)) for node in nodes], dtype=np.int64)
+            [numbers.of(getattr(node, level)) for node in nodes], dtype=np.int64
+        )
     return domains
 
 
@@ -202,12 +217,19 @@ def build(snapshot: Snapshot) -> Ledger:
     rows, width = len(nodes), max((len(node.devices) for node in nodes), default=0)
     projects, types = Numbering(), Numbering()
     layout = Layout(
-        nodes=nodes, node_row={node.id: row for row, node in enumerate(nodes)}, device_cell={},
-        projects=projects, types=types, device_type=_grid(rows, width, NOBODY),
-        device_memory=_grid(rows, width), device_group=_grid(rows, width, NOBODY),
-        pool=[node.pool_id for node in nodes], pool_nodes=_pool_nodes(nodes),
+        nodes=nodes,
+        node_row={node.id: row for row, node in enumerate(nodes)},
+        device_cell={},
+        projects=projects,
+        types=types,
+        device_type=_grid(rows, width, NOBODY),
+        device_memory=_grid(rows, width),
+        device_group=_grid(rows, width, NOBODY),
+        pool=[node.pool_id for node in nodes],
+        pool_nodes=_pool_nodes(nodes),
         domains=_levels(nodes),
-        isolation_node=np.array([node.isolation_node for node in nodes], dtype=np.bool_))
+        isolation_node=np.array([node.isolation_node for node in nodes], dtype=np.bool_),
+    )
     free, occupants = _grid(rows, width), _grid(rows, width, NOBODY)
     for row, node in enumerate(nodes):
         groups = Numbering()
@@ -220,10 +242,12 @@ def build(snapshot: Snapshot) -> Ledger:
             free[cell] = 1000 - device.used_milli if device.healthy else 0
             occupants[cell] = projects.of(device.occupant)
     return Ledger(
-        layout, free,
+        layout,
+        free,
         np.array([node.vcpus - node.used_vcpus for node in nodes], dtype=np.int64),
         np.array([node.memory_mib - node.used_memory_mib for node in nodes], dtype=np.int64),
         np.array([node.ready for node in nodes], dtype=np.bool_),
         np.array([projects.of(node.occupant) for node in nodes], dtype=np.int64),
         np.array([node.live_tasks for node in nodes], dtype=np.int64),
-        occupants)
+        occupants,
+    )

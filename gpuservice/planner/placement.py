@@ -36,7 +36,8 @@ def place(ledger: Ledger, request: Request, where: Sequence[Candidates]) -> Task
     """
     options = [
         _Option(one, node_capacity(ledger, request, one))
-        for one in where if one.most >= request.min_count
+        for one in where
+        if one.most >= request.min_count
     ]
     found = _whole_gang(ledger, request, options)
     if found is not None or request.min_count == request.count:
@@ -158,9 +159,15 @@ def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: list[Pie
     slots = device_slots(ledger, request, where.project)
     for row, group, count in pieces:
         for shares in _devices(ledger, request, slots[row], row, group, count):
-            tasks.append(TaskPlacement(
-                rank=len(tasks), node_id=ledger.layout.nodes[row].id, devices=shares,
-                vcpus=request.vcpus, memory_mib=request.memory_mib))
+            tasks.append(
+                TaskPlacement(
+                    rank=len(tasks),
+                    node_id=ledger.layout.nodes[row].id,
+                    devices=shares,
+                    vcpus=request.vcpus,
+                    memory_mib=request.memory_mib,
+                )
+            )
     return tuple(tasks)
 
 
@@ -173,7 +180,8 @@ def _devices(
     devices = ledger.layout.nodes[row].devices
     groups = ledger.layout.device_group[row]
     usable = [
-        column for column in range(len(devices))
+        column
+        for column in range(len(devices))
         if slots[column] > 0 and (group is None or groups[column] == group)
     ]
     if request.shared:
@@ -198,8 +206,7 @@ def _whole(usable: list[int], groups: Ints, each: int, count: int) -> list[list[
             _, number = min(fits)
             chosen = [column for column in left if groups[column] == number][:each]
         else:
-            chosen = sorted(
-                left, key=lambda column: (-sizes[int(groups[column])], column))[:each]
+            chosen = sorted(left, key=lambda column: (-sizes[int(groups[column])], column))[:each]
         sets.append(sorted(chosen))
         left = [column for column in left if column not in chosen]
     return sets
@@ -216,7 +223,8 @@ def _shares(
     for _ in range(count):
         column = min(
             (one for one in usable if free[one] >= milli[one]),
-            key=lambda one: (free[one] - int(milli[one]), one))
+            key=lambda one: (free[one] - int(milli[one]), one),
+        )
         free[column] -= int(milli[column])
         chosen.append(((devices[column].id, int(milli[column])),))
     return chosen

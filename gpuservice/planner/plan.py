@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import Candidates, candidates
@@ -18,11 +19,16 @@ from gpuservice.planner.promises import FOREVER, Future, Release
 from gpuservice.planner.quota import Headroom
 from gpuservice.planner.snapshot import PendingJob, Policy, QueueState, Request, Snapshot
 
-#: What a job is known by when it is tried: equal shapes fail alike until something is freed.
-ShapeKey = tuple[Request, str, str, int | None]
-
 #: Why a job that was tried may still be promised a start.
 _PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY)
+
+
+class Left(NamedTuple):
+    """A job that the plan leaves waiting, in one word why, and the number of its shape."""
+
+    job: PendingJob
+    word: str
+    shape: int
 
 
 @dataclass(slots=True)
@@ -36,8 +42,14 @@ class Pass:
     queues: dict[str, QueueState]
     headroom: Headroom
     starts: list[Start] = field(default_factory=list)
-    left: list[tuple[PendingJob, str]] = field(default_factory=list)
-    failed: dict[ShapeKey, str] = field(default_factory=dict)
+    left: list[Left] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)  # by shape
+    shapes: dict[object, int] = field(default_factory=dict)
+
+    def shape(self, job: PendingJob) -> int:
+        """What a job is known by: equal shapes fail alike until something is freed."""
+        key = (job.request, job.queue_id, job.project_id, job.max_runtime_s)
+        return self.shapes.setdefault(key, len(self.shapes))
 
     def pools(self, job: PendingJob) -> tuple[str, ...]:
         """The job's candidate pools, in the queue's order."""
@@ -47,7 +59,8 @@ class Pass:
     def where(self, job: PendingJob, request: Request | None = None) -> tuple[Candidates, ...]:
         """The pools in which the job's quota lets it (or a variant of its request) start."""
         return self.headroom.within(
-            self.future.ledger, self.pools(job), job.project_id, request or job.request)
+            self.future.ledger, self.pools(job), job.project_id, request or job.request
+        )
 
     def anywhere(self, job: PendingJob) -> tuple[Candidates, ...]:
         """The pools of the job, whatever its quota says."""
@@ -77,7 +90,7 @@ def plan(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
     state = _begin(snapshot, policy)
     for job in line(snapshot.pending):
         _consider(state, job)
-    waiting_for_nodes = [job for job, word in state.left if word in _PROMISABLE]
+    waiting_for_nodes = [one.job for one in state.left if one.word in _PROMISABLE]
     wanted = wanted_sizes(snapshot, waiting_for_nodes, state.pools)
     waiting = Explainer(state, wanted).explain() if policy.explain else ()
     return Plan(tuple(state.starts), waiting, tuple(state.future.promises), wanted)
@@ -86,32 +99,40 @@ def plan(snapshot: Snapshot, policy: Policy | None = None) -> Plan:
 def _begin(snapshot: Snapshot, policy: Policy) -> Pass:
     ledger = build(snapshot)
     releases = [
-        Release(FOREVER if gang.promised_end is None
-                else max(gang.promised_end, snapshot.now + 1), gang.tasks)
+        Release(
+            FOREVER if gang.promised_end is None else max(gang.promised_end, snapshot.now + 1),
+            gang.tasks,
+        )
         for gang in snapshot.running
     ]
     future = Future(snapshot.now, ledger, healthy_cells(snapshot, ledger.layout), releases)
-    return Pass(snapshot, policy, future, Feasibility(snapshot),
-                {queue.id: queue for queue in snapshot.queues}, Headroom(snapshot))
+    return Pass(
+        snapshot,
+        policy,
+        future,
+        Feasibility(snapshot),
+        {queue.id: queue for queue in snapshot.queues},
+        Headroom(snapshot),
+    )
 
 
 def _consider(state: Pass, job: PendingJob) -> None:
     """Start as many elements of the job as may and can start; note why the rest waits."""
+    shape = state.shape(job)
     blocked = _blocked(state, job)
     if blocked is not None:
-        state.left.append((job, blocked))
+        state.left.append(Left(job, blocked, shape))
         return
-    key = (job.request, job.queue_id, job.project_id, job.max_runtime_s)
-    reason = state.failed.get(key)
+    reason = state.failed.get(shape)
     for _ in range(job.elements if reason is None else 0):
         reason = _try(state, job)
         if reason is not None:
-            state.failed[key] = reason
+            state.failed[shape] = reason
             break
     if reason is not None:
         if reason in _PROMISABLE:
             _promise(state, job)
-        state.left.append((job, reason))
+        state.left.append(Left(job, reason, shape))
 
 
 def _blocked(state: Pass, job: PendingJob) -> str | None:
@@ -156,8 +177,7 @@ def _start(state: Pass, job: PendingJob, tasks: Tasks) -> None:
     ledger = state.future.ledger
     ledger.take(tasks, ledger.layout.projects.of(job.project_id))
     now = state.snapshot.now
-    state.future.started(
-        tasks, FOREVER if job.max_runtime_s is None else now + job.max_runtime_s)
+    state.future.started(tasks, FOREVER if job.max_runtime_s is None else now + job.max_runtime_s)
     state.starts.append(Start(job.job_id, tasks))
     state.headroom.take(ledger, job, tasks)
 
@@ -171,5 +191,4 @@ def _promise(state: Pass, job: PendingJob) -> None:
     found = future.earliest(job.request, state.where(job), runtime)
     if found is not None:
         start, tasks = found
-        future.promises.append(
-            Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+        future.promises.append(Promise(job.job_id, start, start + runtime, job.project_id, tasks))

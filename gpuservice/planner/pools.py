@@ -23,14 +23,20 @@ def wanted_sizes(
     New nodes are filled with waiting jobs in line order; the nodes that something was put on are
     wanted. Nodes that are already coming count as there.
     """
-    growing = [pool for pool in snapshot.pools
-               if pool.autoscale and (pool.size < pool.max_nodes or pool.coming)]
+    growing = [
+        pool
+        for pool in snapshot.pools
+        if pool.autoscale and (pool.size < pool.max_nodes or pool.coming)
+    ]
     left = list(left)
     if not growing or not left:
         return {}
     most = sum(job.request.count * job.elements for job in left)
-    nodes = [node for pool in growing
-             for node in new_nodes(pool, min(pool.max_nodes - (pool.size - pool.coming), most))]
+    nodes = [
+        node
+        for pool in growing
+        for node in new_nodes(pool, min(pool.max_nodes - (pool.size - pool.coming), most))
+    ]
     ledger = build(replace(snapshot, nodes=tuple(nodes)))
     used = _fill(ledger, left, pools_of)
     needs: dict[str, int] = {}

@@ -9,6 +9,7 @@ conservative backfill for all.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -42,6 +43,7 @@ class Future:
     releases: list[Release]
     promises: list[Promise] = field(default_factory=list)
     _held: Held | None = None
+    _ends: list[float] = field(default_factory=list)
 
     def started(self, tasks: Tasks, end: float) -> None:
         """Something was started now (and taken from the ledger): it will be released."""
@@ -50,19 +52,25 @@ class Future:
 
     def with_promises(self, promises: list[Promise]) -> Future:
         """The same time axis under other promises."""
-        return Future(self.now, self.ledger, self.healthy, self.releases, promises, self._held)
+        return Future(
+            self.now, self.ledger, self.healthy, self.releases, promises, self._held, self._ends
+        )
 
     def state_at(self, moment: float) -> Ledger:
         """What is free at a moment, promises that hold then taken."""
-        if self._held is None:
-            self._held = Held.of(
-                self.ledger.layout, ((one.at, one.tasks) for one in self.releases))
         state = self.ledger.copy()
-        state.release(self._held, moment, self.healthy)
+        state.release(self._columns(), moment, self.healthy)
         for promise in self.promises:
             if promise.start <= moment < promise.end:
                 state.take(promise.tasks, state.layout.projects.of(promise.project_id))
         return state
+
+    def _columns(self) -> Held:
+        """What is held until when; kept until something else starts."""
+        if self._held is None:
+            self._held = Held.of(self.ledger.layout, ((one.at, one.tasks) for one in self.releases))
+            self._ends = sorted({one.at for one in self.releases if self.now < one.at < FOREVER})
+        return self._held
 
     def window(self, start: float, end: float) -> Ledger:
         """What is free from ``start`` until ``end``."""
@@ -73,8 +81,12 @@ class Future:
         return state
 
     def earliest(
-        self, request: Request, where: Sequence[Candidates], runtime: float,
-        not_before: float = 0.0, tries: int = MAX_MOMENTS,
+        self,
+        request: Request,
+        where: Sequence[Candidates],
+        runtime: float,
+        not_before: float = 0.0,
+        tries: int = MAX_MOMENTS,
     ) -> tuple[float, Tasks] | None:
         """A moment after now at which the request fits for ``runtime`` seconds, the first one
         unless more than ``tries`` lie among promises. None: not while what runs without
@@ -82,10 +94,9 @@ class Future:
 
         Behind the start of the last promise, what is free only grows: there it is bisected.
         """
-        ends = sorted({
-            *(one.at for one in self.releases if self.now < one.at < FOREVER),
-            *(one.end for one in self.promises if self.now < one.end < FOREVER)})
-        ends = [moment for moment in ends if moment >= not_before]
+        self._columns()
+        ends = sorted({*self._ends, *(one.end for one in self.promises if one.end < FOREVER)})
+        ends = ends[bisect_left(ends, not_before) :]
         last = max((one.start for one in self.promises), default=self.now)
         among = [moment for moment in ends if moment < last]
         for moment in among[:tries]:
@@ -94,7 +105,7 @@ class Future:
             tasks = place(self.window(moment, moment + runtime), request, where)
             if tasks is not None:
                 return moment, tasks
-        return self._bisect(request, where, ends[len(among):])
+        return self._bisect(request, where, ends[len(among) :])
 
     def _bisect(
         self, request: Request, where: Sequence[Candidates], ends: Sequence[float]

@@ -41,7 +41,8 @@ class Headroom:
         present = [pool for pool in ordered if pool in ledger.layout.pool_nodes]
         return tuple(
             replace(one, most=self._tasks(ledger, project_id, pool, request, one))
-            for pool, one in zip(present, found, strict=True))
+            for pool, one in zip(present, found, strict=True)
+        )
 
     def take(self, ledger: Ledger, job: PendingJob, tasks: Tasks) -> None:
         """Count what a start gives the project."""
@@ -57,8 +58,11 @@ class Headroom:
 
     def left(self, project_id: str) -> dict[str, int]:
         """What is left of each limited name that a start takes (GPUs in milli)."""
-        return {name: amount for (project, name), amount in sorted(self._left.items())
-                if project == project_id and (name == RUNNING or name.startswith("gpus"))}
+        return {
+            name: amount
+            for (project, name), amount in sorted(self._left.items())
+            if project == project_id and (name == RUNNING or name.startswith("gpus"))
+        }
 
     def _own(self, project_id: str, pool_id: str) -> bool:
         pool = self._pools.get(pool_id)
@@ -74,8 +78,11 @@ class Headroom:
         """How many tasks of the request the GPU quota has room for in a pool."""
         if self._own(project_id, pool):
             return where.most
-        lefts = [self._left[project_id, name] for name in self._names(pool)
-                 if (project_id, name) in self._left]
+        lefts = [
+            self._left[project_id, name]
+            for name in self._names(pool)
+            if (project_id, name) in self._left
+        ]
         each = _milli(ledger, request, where)
         return min([where.most, *(max(left, 0) // each for left in lefts)]) if each else where.most
 

@@ -40,8 +40,10 @@ def numbers(state: Pass, job: PendingJob) -> Numbers:
         free += int(np.where(fit, np.maximum(ledger.free, 0), 0).sum())
         fits = max(fits, _tasks(ledger, request, where))
     return {
-        "needed": gpus(_each(request) * request.count), "free": gpus(free),
-        "largest_fit": gpus(_each(request) * fits), "tasks": request.count,
+        "needed": gpus(_each(request) * request.count),
+        "free": gpus(free),
+        "largest_fit": gpus(_each(request) * fits),
+        "tasks": request.count,
         "gpu_types": list(request.gpu_types),
     }
 
@@ -107,8 +109,9 @@ def largest_ever(state: Pass, job: PendingJob) -> Numbers:
 def quota_facts(state: Pass, job: PendingJob) -> Numbers:
     """What is left of the project's limited quotas."""
     left = state.headroom.left(job.project_id)
-    return {"left": {name: amount if name == RUNNING else gpus(amount)
-                     for name, amount in left.items()}}
+    return {
+        "left": {name: amount if name == RUNNING else gpus(amount) for name, amount in left.items()}
+    }
 
 
 def growth(

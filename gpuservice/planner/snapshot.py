@@ -175,10 +175,12 @@ class Policy:
 
     ``promises``: how many waiting jobs get a promised start that backfill must respect (1: EASY,
     -1: all). ``explain``: whether to explain what waits; ``counterfactuals``/``estimates``: for
-    how many waiting shapes/jobs.
+    how many waiting shapes/jobs. ``focus``: explain this job alone, with changes and estimate
+    whatever those numbers are (a dry run).
     """
 
     promises: int = 1
     explain: bool = True
     counterfactuals: int = 5
     estimates: int = 20
+    focus: str | None = None

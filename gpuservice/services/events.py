@@ -18,6 +18,6 @@ class Events:
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Event], int | None]:
         """One page in the order of writing."""
         def work(uow: UnitOfWork) -> tuple[list[Event], int | None]:
-            return uow.events.page(page), None
+            return uow.events.page(page), uow.events.count(*page.where) if count else None
 
         return self._deps.store.read(work)

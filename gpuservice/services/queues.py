@@ -11,6 +11,7 @@ from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.inventory import Pool
+from gpuservice.domain.merge_patch import merged
 from gpuservice.domain.ports import Hint, Page, UnitOfWork, Where
 from gpuservice.domain.states import PoolStatus
 from gpuservice.domain.work import Queue
@@ -60,6 +61,7 @@ class Queues:
                 project_id=project, projects=tuple(body.get("projects", ())),
                 pool_ids=self._pools(uow, body.get("pools", ()), project),
                 name_key=_name_key(project, body["name"]), **values)
+            self._check_cohort(uow, row)
             uow.queues.add(row)
             self._note(uow, caller, "queue.create", row)
             once.keep(uow, row)
@@ -76,11 +78,12 @@ class Queues:
             row = _queue(uow, caller, ident, lock=True)
             check_generation(row, generation)
             _check_manager(caller, row, patch)
-            values: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in patch.items() if name != "pools"}
+            values = {name: _written(row, name, value)
+                      for name, value in patch.items() if name != "pools"}
             if "pools" in patch:
                 values["pool_ids"] = self._pools(uow, patch["pools"], row.project_id)
+                _check_own_pools(uow, caller, row, values["pool_ids"])
+            self._check_cohort(uow, replace(row, **values))
             if "name" in values:
                 values["name_key"] = _name_key(row.project_id, values["name"])
             uow.queues.change(ident, values, edit=True)
@@ -119,11 +122,41 @@ class Queues:
             chosen.append(rows[0].id)
         return tuple(chosen)
 
+    @staticmethod
+    def _check_cohort(uow: UnitOfWork, row: Queue) -> None:
+        """A pool serves queues of at most one cohort."""
+        for other in uow.queues.find():
+            shared = set(other.pool_ids) & set(row.pool_ids)
+            if other.id != row.id and shared and row.cohort and other.cohort not in (
+                    None, row.cohort):
+                raise Conflict(
+                    f"The pool {min(shared)!r} serves queues of the cohort {other.cohort!r}; "
+                    "a pool serves one cohort.", pointer="/queue/cohort")
+
     def _note(self, uow: UnitOfWork, caller: Caller, action: str, row: Queue,
               detail: Mapping[str, Any] | None = None) -> None:
         uow.events.add(happening(
             self._deps.ids, uow.now(), cause_of(caller), action, "queue", row.id,
             project_id=row.project_id, detail=detail))
+
+
+def _written(row: Queue, name: str, value: Any) -> Any:
+    """What a field of a merge patch leaves in the row."""
+    if isinstance(value, dict):
+        return merged(getattr(row, name), value, f"/queue/{name}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_own_pools(
+    uow: UnitOfWork, caller: Caller, row: Queue, pool_ids: tuple[str, ...]
+) -> None:
+    """A manager adds pools of the own project; another's, even a shared one, is the admin's."""
+    if caller.is_admin:
+        return
+    added = uow.pools.get_many(set(pool_ids) - set(row.pool_ids))
+    if any(pool.project_id != caller.project_id for pool in added):
+        raise Forbidden("Pools of another project are added to a queue by the operator.",
+                        pointer="/queue/pools")
 
 
 def _serves(pool: Pool, project_id: str | None) -> bool:

@@ -22,7 +22,6 @@ from gpuservice.planner.snapshot import (
 )
 
 
-
 def _job_of(snapshot: Snapshot) -> dict[str, PendingJob]:
     return {job.job_id: job for job in snapshot.pending}
 
@@ -54,9 +53,7 @@ def test_l1_nothing_holds_more_than_it_has(snapshot: Snapshot, policy: Policy) -
 
 
 @given(snapshots(), policies)
-def test_l2_a_gang_is_placed_whole_and_no_element_twice(
-    snapshot: Snapshot, policy: Policy
-) -> None:
+def test_l2_a_gang_is_placed_whole_and_no_element_twice(snapshot: Snapshot, policy: Policy) -> None:
     starts = plan(snapshot, policy).starts
     jobs = _job_of(snapshot)
     for start in starts:
@@ -99,8 +96,7 @@ def _check_task(request: Request, task: TaskPlacement, node: NodeState) -> None:
     if request.gpu_memory_mib is not None:
         assert len(task.devices) == 1
     elif request.gpu_milli < 1000:
-        assert [milli for _, milli in task.devices] == [request.gpu_milli] * (
-            request.gpu_milli > 0)
+        assert [milli for _, milli in task.devices] == [request.gpu_milli] * (request.gpu_milli > 0)
     else:
         assert [milli for _, milli in task.devices] == [1000] * (request.gpu_milli // 1000)
     assert len({ident for ident, _ in task.devices}) == len(task.devices)
@@ -139,7 +135,7 @@ def test_l8_the_same_snapshot_gives_the_same_plan(snapshot: Snapshot, policy: Po
 def test_l9_nothing_waits_that_fits_what_is_left(snapshot: Snapshot) -> None:
     made = plan(snapshot, Policy(promises=0))
     started = Counter(start.job_id for start in made.starts)
-    ends: dict[int, float | None] = {number: None for number in range(len(made.starts))}
+    ends: dict[int, float | None] = dict.fromkeys(range(len(made.starts)))
     left = after(snapshot, made.starts, ends)
     for job in snapshot.pending:
         if job.elements == started[job.job_id]:
@@ -154,8 +150,7 @@ def test_l10_what_would_start_now_does(snapshot: Snapshot, policy: Policy) -> No
     for entry in plan(snapshot, policy).waiting:
         for offered in entry.would_start_now_if:
             changed = _changed(jobs[entry.job_id], offered["change"])
-            line = tuple(changed if job.job_id == entry.job_id else job
-                         for job in snapshot.pending)
+            line = tuple(changed if job.job_id == entry.job_id else job for job in snapshot.pending)
             again = plan(replace(snapshot, pending=line), policy)
             before = sum(start.job_id == entry.job_id for start in plan(snapshot, policy).starts)
             now = sum(start.job_id == entry.job_id for start in again.starts)
@@ -181,9 +176,7 @@ def _changed(job: PendingJob, change: dict[str, Any]) -> PendingJob:
 
 
 @given(snapshots(), policies)
-def test_l11_equal_jobs_start_in_order_of_submission(
-    snapshot: Snapshot, policy: Policy
-) -> None:
+def test_l11_equal_jobs_start_in_order_of_submission(snapshot: Snapshot, policy: Policy) -> None:
     started = Counter(start.job_id for start in plan(snapshot, policy).starts)
     blocked_earlier: set[object] = set()
     for job in sorted(snapshot.pending, key=lambda one: (one.queued_at, one.sequence)):
@@ -197,9 +190,7 @@ def test_l11_equal_jobs_start_in_order_of_submission(
 
 
 @given(snapshots(), policies)
-def test_l13_projects_do_not_meet_where_they_must_not(
-    snapshot: Snapshot, policy: Policy
-) -> None:
+def test_l13_projects_do_not_meet_where_they_must_not(snapshot: Snapshot, policy: Policy) -> None:
     on_node: dict[str, set[str]] = {}
     on_device: dict[str, set[str]] = {}
     for project, task in _holdings(snapshot, plan(snapshot, policy).starts):
@@ -219,5 +210,6 @@ def test_every_job_left_waiting_is_explained_once(snapshot: Snapshot, policy: Po
     waiting = [entry.job_id for entry in made.waiting]
     assert len(waiting) == len(set(waiting))
     assert set(waiting) == {
-        job.job_id for job in snapshot.pending if started[job.job_id] < job.elements}
+        job.job_id for job in snapshot.pending if started[job.job_id] < job.elements
+    }
     assert all(entry.reasons and entry.reasons[0].detail for entry in made.waiting)

@@ -63,10 +63,13 @@ def _world(snapshot: Snapshot, policy: Policy, early: dict[str, float] | None = 
         snapshot,
         pending=tuple(
             replace(job, elements=1, blocked=None, max_runtime_s=job.max_runtime_s or 300)
-            for job in snapshot.pending),
+            for job in snapshot.pending
+        ),
         running=tuple(
             replace(gang, promised_end=max(gang.promised_end or 0.0, NOW + 45))
-            for gang in snapshot.running))
+            for gang in snapshot.running
+        ),
+    )
     ends = [(float(gang.promised_end or 0.0), gang) for gang in limited.running]
     return World(limited, policy, early or {}, ends)
 

@@ -31,7 +31,7 @@ SYNC = record(
     instance=_UUID, tasks=items(_REPORT, 5000), devices=items({"type": "object"}, 1024),
     telemetry={"type": "object", "maxProperties": 1000},
     wait_s={"type": "number", "minimum": 0, "maximum": 20})
-CHECKPOINT = record(("seq", "files"), seq=whole(0, 2**31 - 1), files=items(record(
+CHECKPOINT = record(("seq", "files"), seq=whole(0, 2**53), files=items(record(
     ("path", "size", "sha256"), path=text(512, 1), size=whole(0, 2**50),
     sha256=text(64, 64, "^[0-9a-f]{64}$")), 10_000))
 LOG_QUERY = {"stream": one_of("stdout", "stderr"), "offset": whole(0, 2**50)}

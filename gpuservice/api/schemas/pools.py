@@ -52,4 +52,10 @@ _QUEUE = {
 }
 QUEUE_CREATE = wrapped("queue", record(
     ("name",), **_QUEUE, project_id=maybe(text(64, 1))))
-QUEUE_PATCH = patch("queue", record((), **_QUEUE))
+_BY_TYPE_PATCH = mapping(maybe(whole()), "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", 64)
+#: Maps are merged: null takes a key away.
+QUEUE_PATCH = patch("queue", record((), **{
+    **_QUEUE, "nominal": _BY_TYPE_PATCH, "borrowing_limit": _BY_TYPE_PATCH,
+    "lending_limit": _BY_TYPE_PATCH,
+    "kinds": record((), **dict.fromkeys(
+        ("interactive", "training", "evaluation", "data", "service"), maybe(_KIND_POLICY)))}))

@@ -75,7 +75,7 @@ def event_view(row: Event) -> dict[str, Any]:
 
 EVENT_LISTING = Listing(
     "events", {"target_type": "text", "target_id": "text", "action": "text", "outcome": "text",
-               "request_id": "text"},
+               "request_id": "text", "actor": "text", "at": "time"},
     sorts=("at",), default_sort=(("at", "asc"),))
 
 

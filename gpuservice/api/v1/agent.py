@@ -76,7 +76,7 @@ def put_artifact(call: Call) -> Answer:
 def put_checkpoint(call: Call) -> Answer:
     """Hand one file of a checkpoint over."""
     seq = call.args["seq"]
-    if not (seq.isascii() and seq.isdigit() and len(seq) < 10):
+    if not (seq.isascii() and seq.isdigit() and len(seq) < 16):
         raise Invalid(f"{seq[:80]!r} is not the number of a checkpoint.", pointer="/seq")
     stored = call.services.agent_data.put_checkpoint(
         _secret(call), _epoch(call), call.args["id"], int(seq), call.args["path"],

@@ -141,13 +141,15 @@ def act_on_device(call: Call) -> Answer:
     return Answer(200, {"device": device_view(row)}, tagged(row))
 
 
-def flavor_view(row: Flavor) -> dict[str, Any]:
-    """A flavor as answered."""
+def flavor_view(row: Flavor, call: Call) -> dict[str, Any]:
+    """A flavor as answered; which projects it was given to is the operator's to know."""
+    caller = call.caller
+    projects = [one for one in row.projects if caller.is_admin or one == caller.project_id]
     return {**common(row, "flavors"), "name": row.name, "gpu_type": row.gpu_type,
             "gpu_count": row.gpu_count, "mode": row.mode, "partition": row.partition,
             "vcpus": row.vcpus, "memory_mib": row.memory_mib, "disk_gib": row.disk_gib,
             "numa_policy": row.numa_policy, "public": row.public,
-            "projects": list(row.projects), "price_per_hour": row.price_per_hour,
+            "projects": projects, "price_per_hour": row.price_per_hour,
             "status": row.status, "realised_as": row.realised_as}
 
 
@@ -158,14 +160,15 @@ def list_flavors(call: Call) -> Answer:
     """List the flavors that the caller may use."""
     service = call.services.flavors
     return page_of(call, "flavors", lambda page, count: service.page(call.caller, page, count),
-                   flavor_view)
+                   lambda row: flavor_view(row, call))
 
 
 @TABLE.add("POST", "/flavors", "gpu:flavors:create", 201, body=schemas.FLAVOR_CREATE,
            answer=shown("flavor"), idempotent=True)
 def create_flavor(call: Call) -> Answer:
     """Create a flavor."""
-    keep, answer = once(call, 201, "flavor", "flavors", flavor_view)
+    keep, answer = once(call, 201, "flavor", "flavors",
+                        lambda row: flavor_view(row, call))
     return answer(call.services.flavors.create(call.caller, call.body["flavor"], keep))
 
 
@@ -173,7 +176,7 @@ def create_flavor(call: Call) -> Answer:
 def show_flavor(call: Call) -> Answer:
     """Show a flavor."""
     row = call.services.flavors.show(call.caller, call.args["id"])
-    return Answer(200, {"flavor": flavor_view(row)}, tagged(row))
+    return Answer(200, {"flavor": flavor_view(row, call)}, tagged(row))
 
 
 @TABLE.add("PATCH", "/flavors/<id>", "gpu:flavors:change", 200, body=schemas.FLAVOR_PATCH,
@@ -182,7 +185,7 @@ def change_flavor(call: Call) -> Answer:
     """Change name, access or price of a flavor."""
     row = call.services.flavors.change(
         call.caller, call.args["id"], call.body["flavor"], call.generation())
-    return Answer(200, {"flavor": flavor_view(row)}, tagged(row))
+    return Answer(200, {"flavor": flavor_view(row, call)}, tagged(row))
 
 
 @TABLE.add("DELETE", "/flavors/<id>", "gpu:flavors:delete", 204)
@@ -203,7 +206,7 @@ def show_capacity(call: Call) -> Answer:
 def act_on_flavor(call: Call) -> Answer:
     """Bring the cloud's flavor in step; a cloud without flavors of its own never drifts."""
     row = call.services.flavors.show(call.caller, call.args["id"])
-    return Answer(200, {"flavor": flavor_view(row), "differences": []})
+    return Answer(200, {"flavor": flavor_view(row, call), "differences": []})
 
 
 def process_view(row: ServiceRecord, call: Call) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def job_view(view: JobView) -> dict[str, Any]:
     """A job as answered."""
     job = view.job
     return {
-        **common(job, "jobs"), "project_id": job.project_id, "user_id": job.user_id,
+        **common(job, "jobs"), "user_id": job.user_id,
         "name": job.name, "queue": view.queue, "queue_id": job.queue_id,
         **{name: job.spec[name] for name in _SPEC}, "priority": job.priority,
         "max_runtime_s": job.max_runtime_s, "preemptible": job.preemptible,

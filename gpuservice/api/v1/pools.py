@@ -20,7 +20,7 @@ TABLE = Table()
 
 def pool_view(row: Pool) -> dict[str, Any]:
     """A pool as answered."""
-    return {**common(row, "pools"), "project_id": row.project_id, "name": row.name,
+    return {**common(row, "pools"), "name": row.name,
             "flavor": row.flavor_id, "min_nodes": row.min_nodes, "max_nodes": row.max_nodes,
             "target_nodes": row.target_nodes, "wanted_nodes": row.size,
             "autoscale": row.autoscale, "idle_timeout_s": row.idle_timeout_s,
@@ -83,7 +83,7 @@ def explain_pool(call: Call) -> Answer:
 def node_view(view: NodeView) -> dict[str, Any]:
     """A node as answered."""
     row = view.node
-    return {**common(row, "nodes"), "project_id": row.project_id, "name": row.name,
+    return {**common(row, "nodes"), "name": row.name,
             "pool_id": row.pool_id, "server_id": row.server_id,
             "baremetal_id": row.baremetal_id,
             "addresses": [row.address] if row.address else [], "status": row.status,
@@ -123,7 +123,7 @@ def act_on_node(call: Call) -> Answer:
 def queue_view(row: Queue, call: Call) -> dict[str, Any]:
     """A queue as answered; who else may use it and by which pools is the operator's to know."""
     own = row.project_id == call.caller.project_id or call.caller.is_admin
-    return {**common(row, "queues"), "project_id": row.project_id, "name": row.name,
+    return {**common(row, "queues"), "name": row.name,
             "projects": list(row.projects) if own else [],
             "pools": list(row.pool_ids) if own else [], "status": row.status,
             "weight": row.weight, "cohort": row.cohort, "nominal": row.nominal,

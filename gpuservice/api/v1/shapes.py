@@ -25,7 +25,8 @@ def time(value: datetime | None) -> str | None:
 def common(row: Row, path: str) -> dict[str, Any]:
     """What every object has."""
     return {
-        "id": row.id, "created_at": time(row.created_at), "updated_at": time(row.updated_at),
+        "id": row.id, "project_id": getattr(row, "project_id", None),
+        "created_at": time(row.created_at), "updated_at": time(row.updated_at),
         "generation": row.generation,
         "links": [{"rel": "self", "href": f"/v1/{path}/{row.id}"}],
     }
@@ -47,7 +48,7 @@ def page_of(call: Call, nouns: str, fetch: Fetch, view: Callable[[Any], dict[str
     if len(rows) == wanted.page.limit:
         query = {**call.query, "marker": key(rows[-1])}
         body["links"].append({"rel": "next",
-                              "href": f"/v1/{nouns.replace('_', '-')}?{urlencode(query)}"})
+                              "href": f"{call.path}?{urlencode(query)}"})
     if total is not None:
         body["count"] = total
     return Answer(200, body)

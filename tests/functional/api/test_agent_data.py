@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 
 import pytest
 from api_world import Client, Cluster, World, error_of
 from fake_node import FakeNode, conduct, place, ready, report
+
+from gpuservice.domain.ports import TaskEnd
 
 CHECKPOINT = {"path": "ckpt/", "interval_s": 60, "ranks": "first"}
 
@@ -82,6 +86,32 @@ def test_logs_of_what_is_not_there(ada, job_id, task_id, query):
 @pytest.mark.parametrize("query", ["?stream=both", "?offset=x", "?wait_s=21", "?tail=1"])
 def test_wrong_log_queries(ada, job_id, task_id, query):
     assert ada.get(f"/jobs/{job_id}/logs{query}").status_code == 400
+
+
+def test_a_wait_ends_with_more_log(world, node, ada, job_id, task_id):
+    node.send_log(task_id, 0, b"one")
+    answers = []
+    wait = threading.Thread(
+        target=lambda: answers.append(ada.get(f"/jobs/{job_id}/logs?offset=3&wait_s=15"))
+    )
+    began = time.monotonic()
+    wait.start()
+    node.send_log(task_id, 3, b"two")
+    wait.join(15)
+    assert answers[0].data == b"two"
+    assert time.monotonic() - began < 8
+
+
+def test_nobody_waits_for_a_log_that_is_over(world, node, ada, job_id, task_id):
+    node.send_log(task_id, 0, b"last words")
+    world.store.write(lambda uow: uow.tasks.gone([TaskEnd(task_id)], uow.now()))  # a lost node
+    answer = ada.get(f"/jobs/{job_id}/logs?offset=10&wait_s=20")
+    assert (answer.data, answer.headers["OpenStack-GPU-Log-End"]) == (b"", "true")
+    queued = ada.post("/jobs", {"job": {"name": "n", "command": ["true"]}}).get_json()["job"]["id"]
+    assert ada.get(f"/jobs/{queued}/logs").headers["OpenStack-GPU-Log-End"] != "true"
+    ada.post(f"/jobs/{queued}/action", {"cancel": {}})
+    answer = ada.get(f"/jobs/{queued}/logs?wait_s=20")
+    assert answer.headers["OpenStack-GPU-Log-End"] == "true"
 
 
 def test_artifacts_are_hidden_until_their_attempt_ends(world, node, ada, job_id, task_id):

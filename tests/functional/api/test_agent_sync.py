@@ -241,3 +241,24 @@ def test_a_wrong_time_of_an_own_task(world, cluster, node, job_id):
     answer = node.sync(report(order["task_id"], "running", started_at="yesterday-or-so"))
     assert answer.status_code == 400
     assert attempt_of(world, job_id).attention is False
+
+
+def test_an_array_through_its_elements(world, cluster, node, ada):
+    job_id = submit(ada, array={"size": 3}, resources={"gpus": 0})
+    for index, code in enumerate((0, 0, 1)):
+        place(world, cluster, job_id, cluster.nodes[:1], gpus=0)
+        (order,) = node.orders()
+        assert order["index"] == index
+        assert order["spec"]["env"]["GPUSERVICE_ARRAY_INDEX"] == str(index)
+        node.orders(report(order["task_id"], "running"))
+        conduct(world)
+        assert status(ada, job_id) == "running"
+        node.orders(report(order["task_id"], "gone", exit_code=code))
+        conduct(world)
+    shown = ada.get(f"/jobs/{job_id}").get_json()["job"]
+    assert shown["status"] == "failed"
+    assert (shown["counts"]["succeeded"], shown["counts"]["failed"]) == (2, 1)
+    rows = ada.get(f"/jobs/{job_id}/elements").get_json()["elements"]
+    assert [row["status"] for row in rows] == ["succeeded", "succeeded", "failed"]
+    (attempt,) = ada.get(f"/jobs/{job_id}/attempts?index=2").get_json()["attempts"]
+    assert (attempt["outcome"], attempt["failure_class"]) == ("failed", "user_code")

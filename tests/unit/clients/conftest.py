@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -32,8 +34,6 @@ def api() -> Iterator[FakeApi]:
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     for name in list(os.environ):
         if name.startswith("OS_"):
             monkeypatch.delenv(name)
@@ -51,7 +51,11 @@ def openstack(api: FakeApi, capfdbinary: pytest.CaptureFixture[bytes]) -> Callab
             options += ["--os-username", "ada", "--os-password", "secret"]
         # The shell keeps one client a process.
         vars(clientmanager.clientmanager.ClientManager)["gpu"]._handle = None
+        # It leaves log handlers behind that write to a stream of the test before.
+        before = list(logging.getLogger().handlers)
         code = shell.main([*options, *argv])
+        for handler in set(logging.getLogger().handlers) - set(before):
+            logging.getLogger().removeHandler(handler)
         out, err = capfdbinary.readouterr()
         return Ran(code, out, err.decode())
 

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
+import shlex
 from importlib import metadata
 
 import pytest
@@ -53,8 +55,6 @@ def test_every_example_parses(openstack, api):
     for entry in COMMANDS:
         kind = entry.load()
         for line in kind.example.splitlines():
-            import shlex
-
             words = shlex.split(line.split(" | ")[0])
             rest = words[1 + len(entry.name.split("_")):]
             parser = kind(app, None).get_parser("x")
@@ -321,7 +321,8 @@ def test_unknown_and_ambiguous_names(openstack, api):
     assert "name it by its id" in ran.err
 
 
-def test_service_that_is_not_there(openstack, api):
+def test_service_that_is_not_there(openstack, api, monkeypatch):
+    monkeypatch.setattr("gpuservice.clients.sdk.v1._proxy.CONNECT_RETRIES", 0)
     api.close()
     ran = openstack("gpu", "queue", "create", "x")
     assert ran.code == 1
@@ -386,8 +387,6 @@ def test_label_is_removed_with_null(openstack, api):
 
 
 def artifact(path, data, index=0):
-    import hashlib
-
     return {"path": path, "index": index, "attempt": 1, "rank": 0, "size": len(data),
             "sha256": hashlib.sha256(data).hexdigest()}
 

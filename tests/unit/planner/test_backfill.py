@@ -13,11 +13,10 @@ BUSY = [gang("r", {"a": range(6)}, NOW + 100)]
 WIDE = job("j1", gpu_milli=8000)
 
 
-@pytest.mark.parametrize(("runtime", "starts"), [(99, True), (100, True), (101, False),
-                                                 (None, False)])
-def test_only_what_ends_before_the_promise_goes_ahead(
-    runtime: int | None, starts: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "starts"), [(99, True), (100, True), (101, False), (None, False)]
+)
+def test_only_what_ends_before_the_promise_goes_ahead(runtime: int | None, starts: bool) -> None:
     made = plan(snapshot([node("a")], [WIDE, job("j2", max_runtime_s=runtime)], BUSY))
     assert [promise.start for promise in made.promises] == [NOW + 100]
     assert bool(made.starts) is starts
@@ -27,8 +26,13 @@ def test_only_what_ends_before_the_promise_goes_ahead(
 
 
 def test_what_leaves_the_promised_places_free_goes_ahead() -> None:
-    made = plan(snapshot([node("a"), node("b")], [WIDE, job("j2", max_runtime_s=None)],
-                         [*BUSY, gang("s", {"b": range(7)}, NOW + 500)]))
+    made = plan(
+        snapshot(
+            [node("a"), node("b")],
+            [WIDE, job("j2", max_runtime_s=None)],
+            [*BUSY, gang("s", {"b": range(7)}, NOW + 500)],
+        )
+    )
     assert [start.tasks[0].node_id for start in made.starts] == ["b"]
 
 
@@ -56,10 +60,15 @@ def test_a_job_behind_one_without_a_limit_is_promised_nothing() -> None:
     assert [start.job_id for start in made.starts] == ["j2"]
 
 
-@pytest.mark.parametrize(("promises", "expected"), [
-    (0, []), (1, [NOW + 100]), (2, [NOW + 100, NOW + 200]),
-    (-1, [NOW + 100, NOW + 200, NOW + 300]),
-])
+@pytest.mark.parametrize(
+    ("promises", "expected"),
+    [
+        (0, []),
+        (1, [NOW + 100]),
+        (2, [NOW + 100, NOW + 200]),
+        (-1, [NOW + 100, NOW + 200, NOW + 300]),
+    ],
+)
 def test_depth_of_promises(promises: int, expected: list[float]) -> None:
     line = [job(f"j{number}", gpu_milli=8000) for number in range(1, 4)]
     made = plan(snapshot([node("a")], line, BUSY), Policy(promises=promises))

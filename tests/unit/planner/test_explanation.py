@@ -17,17 +17,20 @@ TWO = [node("a", rack="r1"), node("b", rack="r2")]
 HALF = [gang("r", {"a": range(4)}), gang("s", {"b": range(4)})]
 
 
-@pytest.mark.parametrize(("asked", "expected"), [
-    ({"count": 9}, ["insufficient_gpus"]),
-    ({"gpu_milli": 5000}, ["fragmented"]),
-    ({"count": 8, "within": "rack", "required": True}, ["topology"]),
-    ({"gpu_milli": 9000}, ["impossible"]),
-    ({"count": 17}, ["impossible"]),
-    ({"gpu_types": ("h100",)}, ["impossible", "gpu_type_unavailable"]),
-    ({"min_gpu_memory_mib": 99999}, ["impossible", "gpu_memory"]),
-    ({"vcpus": 65}, ["impossible", "host_resources"]),
-    ({"count": 16, "within": "rack", "required": True}, ["impossible", "topology"]),
-])
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"count": 9}, ["insufficient_gpus"]),
+        ({"gpu_milli": 5000}, ["fragmented"]),
+        ({"count": 8, "within": "rack", "required": True}, ["topology"]),
+        ({"gpu_milli": 9000}, ["impossible"]),
+        ({"count": 17}, ["impossible"]),
+        ({"gpu_types": ("h100",)}, ["impossible", "gpu_type_unavailable"]),
+        ({"min_gpu_memory_mib": 99999}, ["impossible", "gpu_memory"]),
+        ({"vcpus": 65}, ["impossible", "host_resources"]),
+        ({"count": 16, "within": "rack", "required": True}, ["impossible", "topology"]),
+    ],
+)
 def test_codes(asked: dict[str, Any], expected: list[str]) -> None:
     assert codes(plan(snapshot(TWO, [job("j1", **asked)], HALF)), "j1") == expected
 
@@ -35,8 +38,7 @@ def test_codes(asked: dict[str, Any], expected: list[str]) -> None:
 def test_numbers() -> None:
     made = plan(snapshot(TWO, [job("j1", count=3, gpu_milli=4000)], HALF))
     reason = why(made, "j1").reasons[0]
-    assert reason.facts == {"needed": 12, "free": 8, "largest_fit": 8, "tasks": 3,
-                            "gpu_types": []}
+    assert reason.facts == {"needed": 12, "free": 8, "largest_fit": 8, "tasks": 3, "gpu_types": []}
     assert reason.detail == "Needs 12 GPU(s); 8 are free and 8 of them would fit."
 
 
@@ -59,24 +61,37 @@ def test_what_the_planner_is_told(blocked: str) -> None:
 
 def test_a_closed_queue() -> None:
     assert codes(plan(snapshot([node("a")], [job("j1")], queue_open=False)), "j1") == [
-        "queue_closed"]
+        "queue_closed"
+    ]
 
 
 def test_positions_count_those_who_look_at_the_same_pools() -> None:
-    line = [job("j1", gpu_milli=8000), job("j2", gpu_milli=9000), job("j3", gpu_milli=7000),
-            job("j4", gpu_milli=8000, priority=900)]
+    line = [
+        job("j1", gpu_milli=8000),
+        job("j2", gpu_milli=9000),
+        job("j3", gpu_milli=7000),
+        job("j4", gpu_milli=8000, priority=900),
+    ]
     made = plan(snapshot(TWO, line, HALF))
     assert {one.job_id: one.position for one in made.waiting} == {
-        "j4": 1, "j1": 2, "j2": None, "j3": 3}
-    assert codes(made, "j1") == ["fragmented", "behind_higher_priority"] or \
-        codes(made, "j1") == ["insufficient_gpus", "behind_higher_priority"]
+        "j4": 1,
+        "j1": 2,
+        "j2": None,
+        "j3": 3,
+    }
+    assert codes(made, "j1") == ["fragmented", "behind_higher_priority"] or codes(made, "j1") == [
+        "insufficient_gpus",
+        "behind_higher_priority",
+    ]
 
 
 def test_holders_end_soonest_first_and_carry_their_projects() -> None:
     running = [gang("r", {"a": range(4)}, None, "blue"), gang("s", {"b": range(4)}, NOW + 5)]
     made = plan(snapshot(TWO, [job("j1", gpu_milli=8000)], running))
     assert why(made, "j1").holders == (
-        Holder("s", "red", 4000, NOW + 5), Holder("r", "blue", 4000, None))
+        Holder("s", "red", 4000, NOW + 5),
+        Holder("r", "blue", 4000, None),
+    )
 
 
 def test_an_array_is_one_holder_until_its_last_element_ends() -> None:
@@ -85,13 +100,16 @@ def test_an_array_is_one_holder_until_its_last_element_ends() -> None:
     assert why(made, "j1").holders == (Holder("r", "red", 3000, NOW + 9),)
 
 
-@pytest.mark.parametrize(("asked", "change"), [
-    ({"count": 65}, {"tasks": {"count": 8, "min_count": 8}}),
-    ({"gpu_milli": 9000}, {"resources": {"gpus": 4}}),
-    ({"count": 8, "within": "rack", "required": True}, {"topology": {"policy": "preferred"}}),
-    ({"gpu_types": ("h100",)}, {"resources": {"gpu_types": []}}),
-    ({"vcpus": 65}, {"resources": {"vcpus": None, "memory_mib": None}}),
-])
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        ({"count": 65}, {"tasks": {"count": 8, "min_count": 8}}),
+        ({"gpu_milli": 9000}, {"resources": {"gpus": 4}}),
+        ({"count": 8, "within": "rack", "required": True}, {"topology": {"policy": "preferred"}}),
+        ({"gpu_types": ("h100",)}, {"resources": {"gpu_types": []}}),
+        ({"vcpus": 65}, {"resources": {"vcpus": None, "memory_mib": None}}),
+    ],
+)
 def test_changes_that_would_start_it(asked: dict[str, Any], change: Mapping[str, Any]) -> None:
     made = plan(snapshot(TWO, [job("j1", **asked)], HALF))
     assert {"change": change} in why(made, "j1").would_start_now_if
@@ -100,7 +118,8 @@ def test_changes_that_would_start_it(asked: dict[str, Any], change: Mapping[str,
 def test_at_most_one_change_of_a_kind() -> None:
     made = plan(snapshot(TWO, [job("j1", count=9)], HALF))
     assert why(made, "j1").would_start_now_if == (
-        {"change": {"tasks": {"count": 8, "min_count": 8}}},)
+        {"change": {"tasks": {"count": 8, "min_count": 8}}},
+    )
 
 
 def test_equal_jobs_share_their_answers() -> None:
@@ -113,6 +132,5 @@ def test_equal_jobs_share_their_answers() -> None:
 
 def test_a_full_pool_at_its_maximum() -> None:
     full = [gang("r", {"a": range(8)})]
-    made = plan(snapshot([node("a")], [job("j1")], full,
-                         pools=[pool("pool", 1, autoscale=True)]))
+    made = plan(snapshot([node("a")], [job("j1")], full, pools=[pool("pool", 1, autoscale=True)]))
     assert codes(made, "j1") == ["insufficient_gpus", "pool_at_max"]

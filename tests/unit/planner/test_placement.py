@@ -10,14 +10,18 @@ from gpuservice.planner.plan import plan
 
 
 def test_one_gpu_goes_where_it_fits_most_tightly() -> None:
-    made = plan(snapshot([node("a"), node("b"), node("c")], [job("j1")],
-                         [gang("r", {"b": range(6)})]))
+    made = plan(
+        snapshot([node("a"), node("b"), node("c")], [job("j1")], [gang("r", {"b": range(6)})])
+    )
     assert places(made) == {"j1": ["b/6"]}
 
 
 def test_a_gang_stays_on_one_node_if_it_can() -> None:
-    made = plan(snapshot([node("a"), node("b")], [job("j1", count=4, gpu_milli=2000)],
-                         [gang("r", {"a": [0]})]))
+    made = plan(
+        snapshot(
+            [node("a"), node("b")], [job("j1", count=4, gpu_milli=2000)], [gang("r", {"a": [0]})]
+        )
+    )
     assert node_names(made, "j1") == ["b"] * 4
 
 
@@ -28,17 +32,25 @@ def test_a_gang_without_a_wish_still_stays_in_one_rack_if_it_can() -> None:
 
 
 def test_a_task_of_many_gpus_takes_a_link_group_before_it_mixes_two() -> None:
-    made = plan(snapshot([node("a")], [job("j1", gpu_milli=3000), job("j2", gpu_milli=4000)],
-                         [gang("r", {"a": [0]})]))
+    made = plan(
+        snapshot(
+            [node("a")],
+            [job("j1", gpu_milli=3000), job("j2", gpu_milli=4000)],
+            [gang("r", {"a": [0]})],
+        )
+    )
     assert places(made) == {"j1": ["a/1", "a/2", "a/3"], "j2": ["a/4", "a/5", "a/6", "a/7"]}
 
 
-@pytest.mark.parametrize(("within", "required", "starts"), [
-    ("link_group", True, False),
-    ("link_group", False, True),
-    ("node", True, True),
-    (None, False, True),
-])
+@pytest.mark.parametrize(
+    ("within", "required", "starts"),
+    [
+        ("link_group", True, False),
+        ("link_group", False, True),
+        ("node", True, True),
+        (None, False, True),
+    ],
+)
 def test_link_groups(within: str | None, required: bool, starts: bool) -> None:
     busy = [gang("r", {"a": [0, 1, 4]})]
     wanted = job("j1", count=4, within=within, required=required)
@@ -46,12 +58,15 @@ def test_link_groups(within: str | None, required: bool, starts: bool) -> None:
     assert bool(made.starts) is starts
 
 
-@pytest.mark.parametrize(("within", "racks", "starts"), [
-    ("rack", ("r1", "r2"), False),
-    ("rack", ("r1", "r1"), True),
-    ("rack", (None, None), False),
-    ("zone", ("r1", "r2"), True),
-])
+@pytest.mark.parametrize(
+    ("within", "racks", "starts"),
+    [
+        ("rack", ("r1", "r2"), False),
+        ("rack", ("r1", "r1"), True),
+        ("rack", (None, None), False),
+        ("zone", ("r1", "r2"), True),
+    ],
+)
 def test_required_topology_above_the_node(
     within: str, racks: tuple[str | None, str | None], starts: bool
 ) -> None:
@@ -60,28 +75,32 @@ def test_required_topology_above_the_node(
     assert bool(plan(snapshot(nodes, [wanted])).starts) is starts
 
 
-@pytest.mark.parametrize(("request_", "starts"), [
-    ({"gpu_types": ("h100",)}, False),
-    ({"gpu_types": ("h100", "a100-80gb")}, True),
-    ({"min_gpu_memory_mib": 81920}, True),
-    ({"min_gpu_memory_mib": 81921}, False),
-    ({"vcpus": 64}, True),
-    ({"vcpus": 65}, False),
-    ({"memory_mib": 65536}, True),
-    ({"memory_mib": 65537}, False),
-    ({"gpu_milli": 8000}, True),
-    ({"gpu_milli": 9000}, False),
-    ({"gpu_milli": 0, "vcpus": 1}, True),
-    ({"gpu_memory_mib": 81920, "gpu_milli": 0}, True),
-    ({"gpu_memory_mib": 81921, "gpu_milli": 0}, False),
-])
+@pytest.mark.parametrize(
+    ("request_", "starts"),
+    [
+        ({"gpu_types": ("h100",)}, False),
+        ({"gpu_types": ("h100", "a100-80gb")}, True),
+        ({"min_gpu_memory_mib": 81920}, True),
+        ({"min_gpu_memory_mib": 81921}, False),
+        ({"vcpus": 64}, True),
+        ({"vcpus": 65}, False),
+        ({"memory_mib": 65536}, True),
+        ({"memory_mib": 65537}, False),
+        ({"gpu_milli": 8000}, True),
+        ({"gpu_milli": 9000}, False),
+        ({"gpu_milli": 0, "vcpus": 1}, True),
+        ({"gpu_memory_mib": 81920, "gpu_milli": 0}, True),
+        ({"gpu_memory_mib": 81921, "gpu_milli": 0}, False),
+    ],
+)
 def test_hard_constraints(request_: dict[str, object], starts: bool) -> None:
     assert bool(plan(snapshot([node("a")], [job("j1", **request_)])).starts) is starts
 
 
 def test_shares_fill_a_device_before_they_open_another() -> None:
-    made = plan(snapshot([node("a"), node("b")],
-                         [job(f"j{number}", gpu_milli=400) for number in range(3)]))
+    made = plan(
+        snapshot([node("a"), node("b")], [job(f"j{number}", gpu_milli=400) for number in range(3)])
+    )
     assert places(made) == {"j0": ["a/0"], "j1": ["a/0"], "j2": ["a/1"]}
 
 
@@ -91,15 +110,21 @@ def test_a_share_by_memory_is_rounded_up() -> None:
 
 
 def test_a_device_is_never_shared_by_two_projects() -> None:
-    made = plan(snapshot([node("a", gpus=1, groups=1)], [job("j1", "blue", gpu_milli=300)],
-                         [gang("r", {"a": [0]}, milli=300)]))
+    made = plan(
+        snapshot(
+            [node("a", gpus=1, groups=1)],
+            [job("j1", "blue", gpu_milli=300)],
+            [gang("r", {"a": [0]}, milli=300)],
+        )
+    )
     assert not made.starts
 
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_an_isolated_node_holds_one_project(isolated: bool) -> None:
-    made = plan(snapshot([node("a", isolation_node=isolated)], [job("j1", "blue")],
-                         [gang("r", {"a": [0]})]))
+    made = plan(
+        snapshot([node("a", isolation_node=isolated)], [job("j1", "blue")], [gang("r", {"a": [0]})])
+    )
     assert bool(made.starts) is not isolated
 
 
@@ -133,7 +158,7 @@ def test_nodes_that_may_not_be_used(fault: dict[str, object]) -> None:
 def test_an_array_is_one_job_that_starts_as_often_as_it_may() -> None:
     made = plan(snapshot([node("a")], [job("j1", elements=5), job("j2", elements=5)]))
     assert [start.job_id for start in made.starts] == ["j1"] * 5 + ["j2"] * 3
-    assert len(set(sum(places(made).values(), []))) == 8
+    assert len({one for devices in places(made).values() for one in devices}) == 8
 
 
 def test_order_is_priority_then_age() -> None:

@@ -19,19 +19,25 @@ def test_gpus_are_counted_within_one_plan() -> None:
 def test_the_limit_of_a_type_counts_for_its_pools_alone() -> None:
     nodes = [node("a", pool="p1"), node("b", pool="p2", gpu_type="t4")]
     pools = [pool("p1", 1), pool("p2", 1)]
-    made = plan(snapshot(nodes, [job("j1")], pools=pools,
-                         headroom={("red", f"gpus:{A100}"): 0}))
+    made = plan(snapshot(nodes, [job("j1")], pools=pools, headroom={("red", f"gpus:{A100}"): 0}))
     assert not made.starts
-    pools = [pool("p1", 1), pool("p2", 1, template=pool().template.__class__(
-        "t4", 8, 16384, 64, 65536))]
-    made = plan(snapshot(nodes, [job("j1")], pools=pools,
-                         headroom={("red", f"gpus:{A100}"): 0}))
+    pools = [
+        pool("p1", 1),
+        pool("p2", 1, template=pool().template.__class__("t4", 8, 16384, 64, 65536)),
+    ]
+    made = plan(snapshot(nodes, [job("j1")], pools=pools, headroom={("red", f"gpus:{A100}"): 0}))
     assert made.starts[0].tasks[0].node_id == "b"
 
 
 def test_own_pools_take_no_gpu_quota() -> None:
-    made = plan(snapshot([node("a")], [job("j1")], pools=[pool("pool", 1, project_id="red")],
-                         headroom={("red", "gpus"): 0}))
+    made = plan(
+        snapshot(
+            [node("a")],
+            [job("j1")],
+            pools=[pool("pool", 1, project_id="red")],
+            headroom={("red", "gpus"): 0},
+        )
+    )
     assert made.starts
 
 
@@ -43,20 +49,28 @@ def test_own_pools_come_first() -> None:
 
 
 def test_an_elastic_gang_is_cut_to_the_quota() -> None:
-    made = plan(snapshot([node("a")], [job("j1", count=4, min_count=1)],
-                         headroom={("red", "gpus"): 2000}))
+    made = plan(
+        snapshot([node("a")], [job("j1", count=4, min_count=1)], headroom={("red", "gpus"): 2000})
+    )
     assert len(made.starts[0].tasks) == 2
 
 
 def test_running_attempts_are_limited() -> None:
-    made = plan(snapshot([node("a")], [job("j1", elements=3)],
-                         headroom={("red", "jobs:running"): 2}))
+    made = plan(
+        snapshot([node("a")], [job("j1", elements=3)], headroom={("red", "jobs:running"): 2})
+    )
     assert len(made.starts) == 2
     assert codes(made, "j1") == ["project_quota"]
 
 
 def test_what_quota_stops_is_promised_nothing() -> None:
-    made = plan(snapshot([node("a")], [job("j1", gpu_milli=8000), job("j2", "blue")],
-                         [gang("r", {"a": [0]})], headroom={("red", "gpus"): 7000}))
+    made = plan(
+        snapshot(
+            [node("a")],
+            [job("j1", gpu_milli=8000), job("j2", "blue")],
+            [gang("r", {"a": [0]})],
+            headroom={("red", "gpus"): 7000},
+        )
+    )
     assert not made.promises
     assert [start.job_id for start in made.starts] == ["j2"]

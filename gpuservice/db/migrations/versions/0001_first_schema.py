@@ -99,7 +99,7 @@ def upgrade() -> None:
         sa.Column("element_index", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("task_rank", sa.Integer(), nullable=False),
-        sa.Column("seq", sa.Integer(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("project_id", exact_string(64), nullable=False),
         sa.Column("files", JsonTuple(), nullable=False),
         sa.Column("object_prefix", exact_string(255), nullable=False),
