@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from gpuservice.agent.program import main
 
 __all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -105,11 +105,14 @@ class Nodes:
             lambda uow: self._marks.node(uow, node, "built", values))
 
     def _only_server(self, node: Node) -> CloudNode | None:
-        """The oldest server of a node; later ones go."""
+        """The server of a node: the one it is known by, else the oldest; others go."""
         servers = self._deps.cloud.find_nodes([node.id])
-        for extra in servers[1:]:
-            self._deps.cloud.delete_node(extra.server_id)
-        return servers[0] if servers else None
+        known = [one for one in servers if one.server_id == node.server_id]
+        kept = (known or servers)[:1]
+        for extra in servers:
+            if extra not in kept:
+                self._deps.cloud.delete_node(extra.server_id)
+        return kept[0] if kept else None
 
     def _create(self, node: Node, claim: str) -> bool:
         now = self._deps.clock.now()

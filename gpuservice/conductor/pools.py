@@ -70,8 +70,8 @@ class Pools:
         for node in nodes:
             status = hosts.get(str(node.host_id), "enabled")
             event = {"cordoned": "cordon", "draining": "drain", "maintenance": "drain"}.get(status)
-            if event == "cordon" and node.status != NodeStatus.READY:
-                continue
+            if node.status != NodeStatus.READY and (event == "cordon" or not node.live_tasks):
+                continue  # cordoned and empty is what was wanted
             if event is not None and NODE.allows(node.status, event):
                 moved = self._marks.node(uow, node, event, reason=f"host_{status}") or moved
         return moved

@@ -9,6 +9,7 @@ the broker is away wake-ups are dropped: the periodic passes find the work.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 import uuid
@@ -68,6 +69,7 @@ class Bus:
         if not self._shared:
             return
         self._transport = oslo_messaging.get_rpc_transport(self._conf)
+        _register_missing(self._conf)
         for target in (self._listen, self._send_loop):
             thread = threading.Thread(target=target, name=f"bus{target.__name__}", daemon=True)
             thread.start()
@@ -150,3 +152,22 @@ class Bus:
                 client.cast({}, "hint", sender=self.sender, kinds=kinds)
             except Exception as error:
                 LOG.warning("Wake-ups dropped, the message bus is away: %s", error)
+
+
+#: Options that newer releases of oslo.messaging register on the global configuration alone and
+#: read from the transport's at every cast: module, list of options, which is also the group.
+_GLOBAL_OPTIONS = (
+    ("oslo_messaging._metrics.client", "oslo_messaging_metrics"),
+    ("oslo_messaging._tracing.client", "oslo_messaging_tracing"),
+)
+
+
+def _register_missing(conf: cfg.ConfigOpts) -> None:
+    """Give this configuration the options without which every cast fails."""
+    for module, name in _GLOBAL_OPTIONS:
+        try:
+            options = getattr(importlib.import_module(module), name, None)
+        except ImportError:  # a release without this part
+            continue
+        if options is not None:
+            conf.register_opts(options, group=name)

@@ -16,19 +16,29 @@ _SENTENCES: dict[str, str] = {
     Reason.ARRAY_LIMIT: "As many elements run as the array may run at once ({max_running}).",
     Reason.QUEUE_CLOSED: "The queue is closed: nothing in it starts.",
     Reason.PROJECT_QUOTA: "The project's quota is used up ({left} left).",
-    Reason.INSUFFICIENT_GPUS: "Needs {needed} GPU(s); {free} are free and {largest_fit} of them would fit.",
-    Reason.FRAGMENTED: "Needs {needed} GPU(s); {free} are free, but spread so that only {largest_fit} fit.",
-    Reason.TOPOLOGY: "Needs {needed} GPU(s) close together; {free} are free, but not within one such place.",
+    Reason.INSUFFICIENT_GPUS: (
+        "Needs {needed} GPU(s); {free} are free and {largest_fit} of them would fit."
+    ),
+    Reason.FRAGMENTED: (
+        "Needs {needed} GPU(s); {free} are free, but spread so that only {largest_fit} fit."
+    ),
+    Reason.TOPOLOGY: (
+        "Needs {needed} GPU(s) close together; {free} are free, but not within one such place."
+    ),
     Reason.GPU_TYPE_UNAVAILABLE: "No pool of the queue has GPUs of {gpu_types}.",
     Reason.GPU_MEMORY: "No GPU of the queue's pools has that much memory.",
     Reason.HOST_RESOURCES: "GPUs would do, but not the CPUs or memory of one node.",
-    Reason.BACKFILL_WOULD_DELAY: "Would fit now, but might still run when a job ahead is promised to start.",
+    Reason.BACKFILL_WOULD_DELAY: (
+        "Would fit now, but might still run when a job ahead is promised to start."
+    ),
     Reason.BEHIND_HIGHER_PRIORITY: "Jobs of a higher priority wait for the same GPUs.",
     Reason.POOL_GROWING: "The pool is growing.",
     Reason.POOL_AT_MAX: "The pool has as many nodes as it may have ({max_nodes}).",
     Reason.NODE_UNAVAILABLE: "Would fit, but nodes of the pool are not ready.",
-    Reason.IMPOSSIBLE: "Needs {needed} GPU(s) at once; the queue's pools hold {largest_ever} of such a request "
-    "even when idle ({total} GPUs in all).",
+    Reason.IMPOSSIBLE: (
+        "Needs {needed} GPU(s) at once; the queue's pools hold {largest_ever} of such a request "
+        "even when idle ({total} GPUs in all)."
+    ),
 }
 
 

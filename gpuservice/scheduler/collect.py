@@ -111,15 +111,17 @@ class Collector:
     # -- quota -----------------------------------------------------------------------------
     def _headroom(self, uow: UnitOfWork) -> dict[tuple[str, str], int]:
         left: dict[tuple[str, str], int] = {}
-        for (project, name), (own, used) in uow.scheduling.quota().items():
+        quota = uow.scheduling.quota()
+        for (project, name), (own, used) in quota.items():
             limit = self._defaults.get(name, UNLIMITED) if own is None else own
             if limit != UNLIMITED:
                 left[project, name] = max(limit - used, 0)
         for name, limit in self._defaults.items():
             if limit == UNLIMITED:
                 continue
-            for project in {key[0] for key in left}:
-                left.setdefault((project, name), limit)
+            for project in {key[0] for key in quota}:
+                if (project, name) not in quota:
+                    left[project, name] = limit
         return left
 
 

@@ -65,6 +65,11 @@ class Explaining:
             self._known.update({ident: digests[ident] for ident in part})
         return len(changed)
 
+    def forget(self, job_ids: Sequence[str]) -> None:
+        """Jobs that started: if they wait again, their explanation must be written again."""
+        for ident in job_ids:
+            self._known.pop(ident, None)
+
     @staticmethod
     def _write(uow: UnitOfWork, part: Sequence[str], bodies: dict[str, dict[str, Any]],
                digests: dict[str, str]) -> None:

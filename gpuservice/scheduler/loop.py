@@ -56,6 +56,7 @@ class Scheduler:
         except StaleEpoch:
             self._leadership.step_down()
             return False
+        self._explaining.forget(outcome.started)
         if explain:
             self._explained = self._clock.monotonic()
             self._explaining.save(made.waiting)

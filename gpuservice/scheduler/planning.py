@@ -35,10 +35,9 @@ class SnapshotPlanning:
         if not self._lock.acquire(timeout=_PATIENCE_S):
             raise Busy("Too many dry runs at once; try again.", meta={"retry_after_s": 2})
         try:
-            collected = self._store.read(self._collector.collect)
+            return self._run(job, self._store.read(self._collector.collect))
         finally:
             self._lock.release()
-        return self._run(job, collected)
 
     def _run(self, job: Job, collected: Collected) -> DryRun:
         snapshot = collected.snapshot
@@ -47,8 +46,7 @@ class SnapshotPlanning:
             request=request_of(JobSpec.from_dict(job.spec)), priority=job.priority,
             queued_at=snapshot.now, sequence=len(snapshot.pending),
             max_runtime_s=job.max_runtime_s)
-        policy = replace(self._policy, explain=True,
-                         estimates=max(self._policy.estimates, len(snapshot.pending) + 1))
+        policy = replace(self._policy, explain=True, focus=_NEW)
         made = plan(replace(snapshot, pending=(*snapshot.pending, pending)), policy)
         for start in made.starts:
             if start.job_id == _NEW:

@@ -42,7 +42,8 @@ class Quotas:
         """Quotas of every project that has limits or use, by project id."""
         def work(uow: UnitOfWork) -> list[ProjectQuota]:
             projects = [one for one in uow.quotas.projects() if marker is None or one > marker]
-            return [_view(one, uow.quotas.states(one)) for one in projects[:limit]]
+            states = uow.quotas.states_of(projects[:limit])
+            return [_view(one, states[one]) for one in projects[:limit]]
 
         return self._deps.store.read(work)
 

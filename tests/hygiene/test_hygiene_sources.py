@@ -17,7 +17,15 @@ SPDX = "# SPDX-License-Identifier: Apache-2.0"
 MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 #: Where a copy of this repository was made, or from where its packages came, is nobody's business.
 #: The words are put together here so that this file does not contain them.
-PLACES = re.compile("|".join([r"/wor" + r"k/(main|venv|shared|team)\b", r"--(extra-)?index-" + "url", "PIP_INDEX_" + "URL"]))
+PLACES = re.compile(
+    "|".join(
+        [
+            r"/wor" + r"k/(main|venv|shared|team)\b",
+            r"--(extra-)?index-" + "url",
+            "PIP_INDEX_" + "URL",
+        ]
+    )
+)
 BINARY = {".gz", ".npz", ".png", ".ico"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -143,7 +143,7 @@ class Cluster:
         """End everything; what does not end by itself is an error of the program."""
         for program in self.programs:
             program.send(15)
-        codes = {program.name: program.end() for program in self.programs}
+        codes = {program.name: program.end(None) for program in self.programs}
         self.guests.stop()
         self.store.engine.dispose()
         left = processes_naming(self.place)
@@ -173,12 +173,22 @@ class Cluster:
         self.admin.post("/queues", {"queue": {
             "name": "default", "project_id": None, "projects": ["*"], "pools": [pool["id"]],
             "max_priority": 1000}})
-        until(lambda: self._ready() == size, f"{size} ready nodes")
+        self.wait_ready(size)
         return dict(pool)
 
-    def _ready(self) -> int:
-        return sum(node["status"] == "ready"
-                   for node in self.admin.all("nodes", all_projects="true"))
+    def wait_ready(self, size: int, patience_s: float = 60.0) -> None:
+        """Wait until that many nodes are ready."""
+        seen: list[str] = []
+
+        def look() -> bool:
+            nodes = list(self.admin.all("nodes", all_projects="true"))
+            seen[:] = [f"{node['status']} {node['fault']}" for node in nodes]
+            return sum(node["status"] == "ready" for node in nodes) >= size
+
+        try:
+            until(look, f"{size} ready nodes", patience_s)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {seen}") from late
 
     def caller(self, project: str) -> Rest:
         """A member of a project."""

@@ -65,11 +65,12 @@ class Program:
         if self.alive():
             os.kill(self.pid, number)
 
-    def end(self, number: int = signal.SIGTERM, patience_s: float = 20.0) -> int | None:
-        """End it by a signal and wait; one that does not end in time is killed."""
+    def end(self, number: int | None = signal.SIGTERM, patience_s: float = 20.0) -> int | None:
+        """End it by a signal (None: it was sent before); one that lingers is killed."""
         if self._process is None:
             return None
-        self.send(number)
+        if number is not None:
+            self.send(number)
         try:
             return self._process.wait(patience_s)
         except subprocess.TimeoutExpired:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Connection, Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Integer, Select, Table, bindparam, delete, func, select, update
 
 from gpuservice.db.mapping import Mapper
 from gpuservice.db.statements import assigned, chunks, condition, conditions
@@ -31,7 +31,8 @@ class TableRepository(Generic[T]):
         self.mapper = mapper
         self.table: Table = mapper.table
         self._stamp = stamp
-        self._versioned = "version" in mapper.fields
+        # A process's "version" is a text; where it is a number it counts the row's changes.
+        self._versioned = isinstance(getattr(self.table.c.get("version"), "type", None), Integer)
         self._dated = "updated_at" in mapper.fields
 
     # -- reading ---------------------------------------------------------------------------
@@ -122,7 +123,12 @@ class TableRepository(Generic[T]):
         values = dict(values)
         if edit and "generation" in self.table.c:
             values["generation"] = Delta(1)
-        return self.change_many([ident], values, *where) == 1
+        try:
+            return self.change_many([ident], values, *where) == 1
+        except DBDuplicateEntry as error:
+            if "name" not in values:
+                raise
+            raise NameTaken(f"The name {values['name']!r} is in use.", pointer="name") from error
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many matched."""

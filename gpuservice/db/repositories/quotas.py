@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import (
     BigInteger,
@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from gpuservice.db.repositories.quota_recount import counted_use
-from gpuservice.db.statements import insert_ignoring
+from gpuservice.db.statements import chunks, insert_ignoring
 from gpuservice.db.tables import QUOTA_LIMITS, QUOTA_USAGE
 from gpuservice.domain.errors import QuotaExceeded
 from gpuservice.domain.quota import UNLIMITED, shown
@@ -100,17 +100,35 @@ class Quotas:
 
     def states(self, project_id: str) -> list[QuotaState]:
         """Limits with use, by name."""
-        limits = {**self._defaults, **self.limits(project_id)}
-        usage = self.usage(project_id)
-        return [
-            QuotaState(
-                project_id=project_id,
-                name=name,
-                limit=limits.get(name, UNLIMITED),
-                in_use=usage.get(name, 0),
-            )
-            for name in sorted({*limits, *usage})
-        ]
+        return self.states_of([project_id])[project_id]
+
+    def states_of(self, project_ids: Sequence[str]) -> dict[str, list[QuotaState]]:
+        """Limits with use of many projects, by project and name."""
+        limits = {project: dict(self._defaults) for project in project_ids}
+        usage: dict[str, dict[str, int]] = {project: {} for project in project_ids}
+        for part in chunks(sorted(limits)):
+            for project, name, value in self._c.execute(
+                select(_LIMIT.project_id, _LIMIT.name, _LIMIT.value).where(
+                    _LIMIT.project_id.in_(part)
+                )
+            ):
+                limits[project][name] = value
+            for project, name, value in self._c.execute(
+                select(_USE.project_id, _USE.name, _USE.in_use).where(_USE.project_id.in_(part))
+            ):
+                usage[project][name] = value
+        return {
+            project: [
+                QuotaState(
+                    project_id=project,
+                    name=name,
+                    limit=limits[project].get(name, UNLIMITED),
+                    in_use=usage[project].get(name, 0),
+                )
+                for name in sorted({*limits[project], *usage[project]})
+            ]
+            for project in project_ids
+        }
 
     def take(self, project_id: str, amounts: Mapping[str, int]) -> None:
         """Take all amounts or raise ``QuotaExceeded`` at the first that does not fit."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import pytest
 from fake_api import FakeApi
 
-JOB_ID = "6f0c2f0e-4c6c-4a7e-9a39-2f5f0b7c1a11"
-
 
 @dataclass
 class Ran:

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+JOB_ID = "6f0c2f0e-4c6c-4a7e-9a39-2f5f0b7c1a11"
+
 
 @dataclass
 class Asked:

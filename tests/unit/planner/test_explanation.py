@@ -134,3 +134,12 @@ def test_a_full_pool_at_its_maximum() -> None:
     full = [gang("r", {"a": range(8)})]
     made = plan(snapshot([node("a")], [job("j1")], full, pools=[pool("pool", 1, autoscale=True)]))
     assert codes(made, "j1") == ["insufficient_gpus", "pool_at_max"]
+
+
+def test_a_dry_run_explains_one_job_alone_and_fully() -> None:
+    line = [job(f"j{number}", gpu_milli=8000) for number in range(30)]
+    policy = Policy(estimates=2, counterfactuals=0, focus="j29")
+    (only,) = plan(snapshot(TWO, line, HALF), policy).waiting
+    assert (only.job_id, only.position) == ("j29", 30)
+    assert only.estimated_start is not None
+    assert only.would_start_now_if

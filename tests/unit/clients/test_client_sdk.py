@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import JOB_ID
-from fake_api import Answer, FakeApi, error
+from fake_api import JOB_ID, Answer, FakeApi, error
 from openstack import exceptions
 
 from gpuservice.clients import sdk

@@ -10,8 +10,7 @@ import shlex
 from importlib import metadata
 
 import pytest
-from conftest import JOB_ID
-from fake_api import Answer, error
+from fake_api import JOB_ID, Answer, error
 
 from gpuservice.clients.osc import job_logs
 from gpuservice.clients.osc.generic import GpuCommand
