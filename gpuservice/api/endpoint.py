@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from werkzeug.datastructures import EnvironHeaders, Headers
+
 from gpuservice.api.listing import Listing
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import StaleGeneration
@@ -26,7 +28,7 @@ class Call:
     query: Mapping[str, str]
     body: Any = None
     stream: BinaryIO | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Headers | EnvironHeaders = field(default_factory=Headers)
     if_match: str | None = None
     idempotency: IdempotencyKey | None = None
     listing: Listing | None = None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuservice.domain.errors import Forbidden, Invalid
-from gpuservice.domain.ports import Page, Where
+from gpuservice.domain.ports_store import Page, Where
 
 MAX_LIMIT = 1000
 _BOUND = 255

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import microversion_parse
+from werkzeug.datastructures import EnvironHeaders, Headers
 
 from gpuservice.domain.errors import GpuServiceError, Invalid
 
@@ -40,7 +40,7 @@ def one(root: str) -> dict[str, Any]:
     return {"version": _document(root)}
 
 
-def check(headers: Mapping[str, str]) -> None:
+def check(headers: Headers | EnvironHeaders) -> None:
     """Raise ``Invalid`` (400) or ``NotAcceptable`` (406) for a microversion we do not have."""
     if "OpenStack-API-Version" not in headers:
         return

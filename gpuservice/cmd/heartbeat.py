@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from gpuservice import bootstrap, version
 from gpuservice.domain.errors import Busy
-from gpuservice.domain.ports import UnitOfWork
+from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.work import ServiceRecord
 
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuservice.domain.context import Caller
 from gpuservice.domain.inventory import Flavor, Host, Pool
-from gpuservice.domain.ports import Page, Where
+from gpuservice.domain.ports_store import Page, Where
 from gpuservice.services.idempotency import Kept, Once
 from gpuservice.services.registry import Services
 

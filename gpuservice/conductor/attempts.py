@@ -17,7 +17,8 @@ from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.conductor.element_ends import ElementEnds
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
-from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.progress import Ending, Step, next_step
 from gpuservice.domain.states import ATTEMPT, JOB_ENDED, JobStatus, TaskStatus
 from gpuservice.domain.work import Attempt, Event, Job, Task

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from oslo_config import cfg
 
 from gpuservice.domain.context import Cause
-from gpuservice.domain.ports import Clock, Cloud, Hints, Ids, ObjectStore, Store
+from gpuservice.domain.ports import Clock, Cloud, Hints, Ids, ObjectStore
+from gpuservice.domain.ports_store import Store
 from gpuservice.domain.ports import LogStore as Logs
 
 CAUSE = Cause(actor="service:conductor")

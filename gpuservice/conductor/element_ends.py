@@ -10,7 +10,7 @@ from typing import Any
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.ports import Delta, UnitOfWork, Where
+from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.progress import Ending
 from gpuservice.domain.retry import Decision, decide
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from gpuservice.domain.ports import Ids, Store, UnitOfWork, Where
+from gpuservice.domain.ports import Ids
+from gpuservice.domain.ports_store import Store, UnitOfWork, Where
 from gpuservice.domain.work import ServiceRecord
 
 

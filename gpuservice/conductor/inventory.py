@@ -8,7 +8,8 @@ from typing import Any
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.inventory import Device, GpuType, Host
-from gpuservice.domain.ports import CloudDevice, CloudHost, Hint, UnitOfWork, Where
+from gpuservice.domain.ports import CloudDevice, CloudHost, Hint
+from gpuservice.domain.ports_store import UnitOfWork, Where
 
 #: Health that a person has set: the cloud's word does not change it.
 _BY_HAND = "quarantined"

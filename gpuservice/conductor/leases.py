@@ -16,7 +16,8 @@ from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import CloudError
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.dependencies import NEVER, verdict
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.ports import Delta, UnitOfWork, Where
+from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JobStatus
 from gpuservice.domain.work import Job
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.inventory import Node, Pool
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NODE, POOL
 
 

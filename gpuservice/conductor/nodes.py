@@ -18,7 +18,8 @@ from gpuservice.conductor.node_marks import Marks
 from gpuservice.conductor.placing import Placing
 from gpuservice.domain.errors import Busy, CloudError
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.ports import CloudNode, Hint, NodeRequest, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports import CloudNode, Hint, NodeRequest
+from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.quota import of_nodes
 from gpuservice.domain.states import NodeStatus
 

@@ -9,7 +9,7 @@ from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.inventory import Device, Node
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NodeStatus
 
 

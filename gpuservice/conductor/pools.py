@@ -11,7 +11,8 @@ from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import Busy, QuotaExceeded
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, surplus
-from gpuservice.domain.ports import Hint, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import room
 from gpuservice.domain.states import NODE, NodeStatus, PoolStatus
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Insert, Table, and_, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gpuservice.domain.errors import Invalid
-from gpuservice.domain.ports import Delta, Where
+from gpuservice.domain.ports_store import Delta, Where
 
 K = TypeVar("K")
 V = TypeVar("V")

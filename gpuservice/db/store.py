@@ -17,7 +17,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from gpuservice.db.engine import WRITING, begin_snapshot, is_sqlite
 from gpuservice.db.unit_of_work import DatabaseUnitOfWork
 from gpuservice.domain.errors import Busy
-from gpuservice.domain.ports import Clock, Ids, UnitOfWork
+from gpuservice.domain.ports import Clock, Ids
+from gpuservice.domain.ports_store import UnitOfWork
 
 LOG = logging.getLogger(__name__)
 R = TypeVar("R")

@@ -7,11 +7,10 @@ What is the same for all jobs of one shape is worked out once and shared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuservice.domain.reasons import Reason
-from gpuservice.planner.counterfactual import changes_that_start
+from gpuservice.planner.counterfactual import Change, changes_that_start
 from gpuservice.planner.estimates import ESTIMATE_BASIS, Estimates
 from gpuservice.planner.holders import Holders
 from gpuservice.planner.ordering import Positions
@@ -32,22 +31,16 @@ if TYPE_CHECKING:
     from gpuservice.planner.plan import Left, Pass
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeAnswer:
-    """What jobs of one shape share."""
-
-    reasons: tuple[ReasonFact, ...]
-    holders: tuple[Holder, ...] = ()
-    changes: tuple[Mapping[str, Any], ...] = ()
-
-
 class Explainer:
     """Explains everything that a pass left waiting."""
 
     def __init__(self, state: Pass, wanted: Mapping[str, int]) -> None:
         self._state = state
         self._wanted = wanted
-        self._answers: dict[tuple[int, str, bool], ShapeAnswer] = {}
+        self._known_reasons: dict[tuple[int, str, bool], tuple[ReasonFact, ...]] = {}
+        self._known_changes: dict[tuple[int, str | None], tuple[Change, ...]] = {}
+        self._promised = {promise.job_id for promise in state.future.promises}
+        self._started = {start.job_id for start in state.starts}
         self._numbers: dict[int, Numbers] = {}
         self._tested = 0
         self._holders = Holders(state)
@@ -71,17 +64,16 @@ class Explainer:
             position = None if impossible else positions.next(pools)
             start = self._estimates.of(left)
             if focus in (None, job.job_id):
-                answer = self._answer(left)
                 entries.append(
                     Waiting(
                         job.job_id,
                         job.project_id,
-                        answer.reasons,
+                        self._reasons(left),
                         position,
                         start,
                         None if start is None else ESTIMATE_BASIS,
-                        answer.holders,
-                        answer.changes,
+                        self._holders_of(left),
+                        self._changes(left),
                     )
                 )
             if word == Reason.INSUFFICIENT_GPUS:
@@ -89,29 +81,40 @@ class Explainer:
                     self._leaders[pool] = max(self._leaders.get(pool, 0), job.priority)
         return tuple(entries)
 
-    def _answer(self, left: Left) -> ShapeAnswer:
-        job, word = left.job, left.word
-        outranked = self._outranked(job)
-        key = (left.shape, word, outranked)
-        answer = self._answers.get(key)
-        if answer is None:
-            changes: tuple[Mapping[str, Any], ...] = ()
-            policy = self._state.policy
-            if self._tested < policy.counterfactuals or policy.focus is not None:
-                self._tested += 1
-                changes = changes_that_start(self._state, job)
-            holders = (
-                () if word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA) else self._holders.of(job)
-            )
-            answer = ShapeAnswer(self._reasons(left, outranked), holders, changes)
-            self._answers[key] = answer
-        return answer
+    def _reasons(self, left: Left) -> tuple[ReasonFact, ...]:
+        outranked = self._outranked(left.job)
+        key = (left.shape, left.word, outranked)
+        if key not in self._known_reasons:
+            self._known_reasons[key] = self._find_reasons(left, outranked)
+        return self._known_reasons[key]
+
+    def _holders_of(self, left: Left) -> tuple[Holder, ...]:
+        if left.word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA):
+            return ()
+        return self._holders.of(left.job)
+
+    def _changes(self, left: Left) -> tuple[Change, ...]:
+        """What would start it, for the first shapes of the line.
+
+        A job with a promise has an answer of its own: it need not wait for that promise. An
+        array of which something starts now is asked again when it has not.
+        """
+        job, policy = left.job, self._state.policy
+        if job.job_id in self._started:
+            return ()
+        key = (left.shape, job.job_id if job.job_id in self._promised else None)
+        if key not in self._known_changes:
+            if self._tested >= policy.counterfactuals and policy.focus is None:
+                return ()
+            self._tested += 1
+            self._known_changes[key] = changes_that_start(self._state, job)
+        return self._known_changes[key]
 
     def _outranked(self, job: PendingJob) -> bool:
         """Whether a job of a higher priority waits for GPUs of the same pools."""
         return any(self._leaders.get(pool, -1) > job.priority for pool in self._state.pools(job))
 
-    def _reasons(self, left: Left, outranked: bool) -> tuple[ReasonFact, ...]:
+    def _find_reasons(self, left: Left, outranked: bool) -> tuple[ReasonFact, ...]:
         job, word = left.job, left.word
         known = self._known(left)
         if word == Reason.IMPOSSIBLE:

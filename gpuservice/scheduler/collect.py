@@ -12,7 +12,7 @@ from gpuservice.domain.dependencies import MET, verdict
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.pools import IN_SIZE
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason

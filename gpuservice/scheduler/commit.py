@@ -16,7 +16,8 @@ from typing import Any
 
 from gpuservice.domain.errors import CommitConflict, QuotaExceeded
 from gpuservice.domain.inventory import Node, Pool
-from gpuservice.domain.ports import Delta, Hint, Hints, Ids, Store, UnitOfWork, Where
+from gpuservice.domain.ports import Hint, Hints, Ids
+from gpuservice.domain.ports_store import Delta, Store, UnitOfWork, Where
 from gpuservice.domain.states import JobStatus
 from gpuservice.domain.work import Job, JobElement
 from gpuservice.planner.plan_types import Start

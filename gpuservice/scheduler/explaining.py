@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuservice.domain.ports import Store, UnitOfWork
+from gpuservice.domain.ports_store import Store, UnitOfWork
 from gpuservice.domain.work import Explanation
 from gpuservice.planner.plan_types import Waiting
 

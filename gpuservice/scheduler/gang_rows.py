@@ -11,7 +11,8 @@ from typing import Any
 from gpuservice.domain.context import Cause
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.inventory import Node, Pool
-from gpuservice.domain.ports import Ids, NodeLoad, Share
+from gpuservice.domain.ports import Ids
+from gpuservice.domain.ports_store import NodeLoad, Share
 from gpuservice.domain.states import AttemptStatus, JobStatus, TaskStatus
 from gpuservice.domain.work import Allocation, Attempt, Event, Job, Task
 from gpuservice.planner.plan_types import Start

@@ -15,7 +15,7 @@ from typing import Any
 
 from tooz import ToozError, coordination
 
-from gpuservice.domain.ports import Store
+from gpuservice.domain.ports_store import Store
 
 LOG = logging.getLogger(__name__)
 

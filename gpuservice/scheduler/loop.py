@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from oslo_config import cfg
 
 from gpuservice.domain.errors import Busy, StaleEpoch
-from gpuservice.domain.ports import Clock, Hint, Hints, Store, UnitOfWork, Where
+from gpuservice.domain.ports import Clock, Hint, Hints
+from gpuservice.domain.ports_store import Store, UnitOfWork, Where
 from gpuservice.planner.plan import plan
 from gpuservice.planner.snapshot import Policy
 from gpuservice.scheduler.collect import Collector

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.ports import DryRun, Store
+from gpuservice.domain.ports import DryRun
+from gpuservice.domain.ports_store import Store
 from gpuservice.domain.work import Job
 from gpuservice.planner.plan import plan
 from gpuservice.planner.snapshot import PendingJob, Policy

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 from gpuservice.domain.errors import Conflict, Invalid, NotFound, QuotaExceeded
 from gpuservice.domain.jobspec import check_path
-from gpuservice.domain.ports import Hint, StoredObject, UnitOfWork, Where
+from gpuservice.domain.ports import Hint, StoredObject
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.work import Artifact, CheckpointSet, Task
 from gpuservice.services.agent_nodes import AgentNodes

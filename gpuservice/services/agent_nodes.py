@@ -22,7 +22,8 @@ from gpuservice.domain.errors import (
 )
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.inventory import Device, Node
-from gpuservice.domain.ports import Hint, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
 from gpuservice.services.deps import Deps
 

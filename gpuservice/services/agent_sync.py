@@ -17,7 +17,8 @@ from typing import Any
 
 from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.ports import Hint, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.task_environment import order
 from gpuservice.domain.work import Task

@@ -11,7 +11,8 @@ from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host
-from gpuservice.domain.ports import Hint, Page, Repository, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
 from gpuservice.domain.work import ServiceRecord
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once

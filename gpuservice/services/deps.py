@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from oslo_config import cfg
 
-from gpuservice.domain.ports import Clock, Hints, Ids, LogStore, ObjectStore, Planning, Store
+from gpuservice.domain.ports import Clock, Hints, Ids, LogStore, ObjectStore, Planning
+from gpuservice.domain.ports_store import Store
 
 
 @dataclass(frozen=True, slots=True)

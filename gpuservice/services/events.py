@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from gpuservice.domain.context import Caller
-from gpuservice.domain.ports import Page, UnitOfWork
+from gpuservice.domain.ports_store import Page, UnitOfWork
 from gpuservice.domain.work import Event
 from gpuservice.services.deps import Deps
 

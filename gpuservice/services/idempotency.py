@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuservice.domain.errors import IdempotencyInProgress, IdempotencyMismatch
-from gpuservice.domain.ports import UnitOfWork
+from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.work import IdempotencyRecord
 
 #: (status, body, headers) of an answer.

@@ -9,7 +9,8 @@ from typing import Any
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
 from gpuservice.domain.happenings import status_change
-from gpuservice.domain.ports import Delta, Hint, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
 from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps

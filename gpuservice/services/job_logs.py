@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import NotFound
-from gpuservice.domain.ports import LogPiece, UnitOfWork, Where
+from gpuservice.domain.ports import LogPiece
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import JOB_ENDED, TaskStatus
 from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import owned

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import NotFound
 from gpuservice.domain.explanations import failure_advice, merged_holders
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JOB_ENDED
 from gpuservice.domain.work import Allocation, Artifact, Attempt, Job, JobElement, Task

@@ -16,7 +16,7 @@ from gpuservice.domain.errors import (
     UnknownReference,
 )
 from gpuservice.domain.jobspec import alone, normalise
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import exceeded_alone, shown
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JobStatus, QueueStatus

@@ -12,7 +12,8 @@ from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.jobspec import priority_of
-from gpuservice.domain.ports import DryRun, Hint, Page, UnitOfWork, Where
+from gpuservice.domain.ports import DryRun, Hint
+from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.states import JOB_ENDED
 from gpuservice.domain.work import Allocation, Attempt, Job, Task
 from gpuservice.services.deps import Deps

@@ -12,7 +12,8 @@ from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.inventory import Device, Node, Pool
 from gpuservice.domain.pools import counted, new_nodes
-from gpuservice.domain.ports import Hint, Page, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.states import NODE, POOL, NodeStatus, PoolStatus
 from gpuservice.services.catalogue import usable
 from gpuservice.services.deps import Deps

@@ -12,7 +12,8 @@ from gpuservice.domain.errors import Conflict, Forbidden, NotFound, UnknownRefer
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.inventory import Pool
 from gpuservice.domain.merge_patch import merged
-from gpuservice.domain.ports import Hint, Page, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.states import PoolStatus
 from gpuservice.domain.work import Queue
 from gpuservice.services.deps import Deps

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.happenings import happening
-from gpuservice.domain.ports import Hint, UnitOfWork, Where
+from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import kept, shown
 from gpuservice.domain.work import QuotaState
 from gpuservice.services.deps import Deps

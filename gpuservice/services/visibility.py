@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import Invalid, NotFound, StaleGeneration, UnknownReference
-from gpuservice.domain.ports import Page, Repository, UnitOfWork, Where
+from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
 from gpuservice.domain.work import Queue
 
 UUID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)

@@ -104,7 +104,7 @@ class Cluster:
                  loss_margin_s: int = 2, more: str = "") -> None:
         self.place = place
         self.hosts, self.gpus, self.lease_s = hosts, gpus, lease_s
-        self._database = database
+        self.database = database
         self.ports = [free_port(), free_port()]
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
         self.configs = [self._configure(number, loss_margin_s, more) for number in (0, 1)]
@@ -122,7 +122,7 @@ class Cluster:
     def _configure(self, number: int, loss_margin_s: int, more: str) -> Path:
         path = self.place / f"gpuservice-{number}.conf"
         path.write_text(_CONFIG.format(
-            rabbit=os.environ[RABBIT], database=self._database.replace("%", "%%"),
+            rabbit=os.environ[RABBIT], database=self.database.replace("%", "%%"),
             port=self.ports[number], url=self.urls[number], place=self.place, hosts=self.hosts,
             gpus=self.gpus, loss_margin_s=loss_margin_s, lease_s=self.lease_s, more=more))
         path.chmod(0o600)

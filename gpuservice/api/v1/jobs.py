@@ -20,7 +20,7 @@ from gpuservice.api.v1.job_views import (
     job_view,
 )
 from gpuservice.api.v1.shapes import once, page_of, tagged, verb_of
-from gpuservice.domain.ports import Page, Where
+from gpuservice.domain.ports_store import Page, Where
 
 TABLE = Table()
 _LISTING = Listing(

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from gpuservice.api import listing
 from gpuservice.api.endpoint import Answer, Call
 from gpuservice.domain.inventory import Row
-from gpuservice.domain.ports import Page
+from gpuservice.domain.ports_store import Page
 from gpuservice.services.idempotency import Kept, Once
 
 Fetch = Callable[[Page, bool], tuple[Sequence[Any], int | None]]

@@ -10,7 +10,7 @@ from sqlalchemy import case, or_, update
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
 from gpuservice.domain.inventory import Device
-from gpuservice.domain.ports import Share
+from gpuservice.domain.ports_store import Share
 
 
 def summed(shares: Iterable[Share]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select, update
 
 from gpuservice.db.statements import assigned, chunks, condition, conditions
 from gpuservice.db.tables import ELEMENT_ROWS, ELEMENTS
-from gpuservice.domain.ports import Delta, Where
+from gpuservice.domain.ports_store import Delta, Where
 from gpuservice.domain.states import JobStatus
 from gpuservice.domain.work import JobElement
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Integer, Select, Table, bindparam, delete, fu
 from gpuservice.db.mapping import Mapper
 from gpuservice.db.statements import assigned, chunks, condition, conditions
 from gpuservice.domain.errors import Invalid, NameTaken
-from gpuservice.domain.ports import Delta, Page, Where
+from gpuservice.domain.ports_store import Delta, Page, Where
 
 T = TypeVar("T")
 

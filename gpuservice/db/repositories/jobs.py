@@ -11,7 +11,7 @@ from sqlalchemy import Select, delete, exists, insert
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, conditions
 from gpuservice.db.tables import JOB_LABELS
-from gpuservice.domain.ports import Where
+from gpuservice.domain.ports_store import Where
 from gpuservice.domain.states import JOB_ENDED
 from gpuservice.domain.work import Job
 

@@ -11,7 +11,7 @@ from sqlalchemy import case, or_, update
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.ports import NodeLoad, Where
+from gpuservice.domain.ports_store import NodeLoad, Where
 from gpuservice.domain.states import NodeStatus
 
 

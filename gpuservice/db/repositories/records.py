@@ -20,7 +20,7 @@ from gpuservice.db.tables import (
     WORK_LEASES,
 )
 from gpuservice.domain.errors import StaleEpoch
-from gpuservice.domain.ports import Page
+from gpuservice.domain.ports_store import Page
 from gpuservice.domain.work import Event, Explanation, IdempotencyRecord
 
 

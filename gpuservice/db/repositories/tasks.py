@@ -19,7 +19,7 @@ from gpuservice.db.tables import (
     TASK_ROWS,
     TASKS,
 )
-from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, Where
+from gpuservice.domain.ports_store import NodeLoad, Share, TaskEnd, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.work import Allocation, Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from oslo_config import cfg
 
-from gpuservice.domain.ports import UnitOfWork
+from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.quota import UNLIMITED
 
 

@@ -21,7 +21,7 @@ from werkzeug.test import TestResponse
 from gpuservice.conductor.attempts import Attempts
 from gpuservice.conductor.deps import Deps
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.ports import Where
+from gpuservice.domain.ports_store import Where
 from gpuservice.domain.work import Attempt, Task
 from gpuservice.drivers.logs.file import FileLogStore
 from gpuservice.drivers.objects.file import FileObjectStore

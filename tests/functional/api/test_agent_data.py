@@ -11,7 +11,7 @@ import pytest
 from api_world import Client, Cluster, World, error_of
 from fake_node import FakeNode, conduct, place, ready, report
 
-from gpuservice.domain.ports import TaskEnd
+from gpuservice.domain.ports_store import TaskEnd
 
 CHECKPOINT = {"path": "ckpt/", "interval_s": 60, "ranks": "first"}
 

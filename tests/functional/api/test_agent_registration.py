@@ -9,7 +9,7 @@ import pytest
 from api_world import Cluster, World, error_of
 from fake_node import FakeNode, bootable
 
-from gpuservice.domain.ports import Page, Where
+from gpuservice.domain.ports_store import Page, Where
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import uuid
 
 import pytest
-from api_world import Client, Cluster, World, error_of
+from api_world import Client, error_of
 
 TYPE = {"gpu_type": {"name": "h100", "vendor": "nvidia", "memory_mib": 81559}}
 

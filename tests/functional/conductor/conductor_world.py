@@ -24,15 +24,8 @@ from gpuservice.db.engine import create_engine
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.jobspec import normalise
-from gpuservice.domain.ports import (
-    CloudNode,
-    Hint,
-    NodeRequest,
-    Page,
-    TaskEnd,
-    UnitOfWork,
-    Where,
-)
+from gpuservice.domain.ports import CloudNode, Hint, NodeRequest
+from gpuservice.domain.ports_store import Page, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.work import Attempt, Event, Job, Task
 from gpuservice.drivers.cloud.simulated import SimulatedCloud
 from gpuservice.drivers.logs.file import FileLogStore

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from conductor_world import World
 
-from gpuservice.domain.ports import Where
+from gpuservice.domain.ports_store import Where
 from gpuservice.domain.work import Artifact
 
 

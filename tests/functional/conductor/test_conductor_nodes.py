@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from conductor_world import World
 
-from gpuservice.domain.ports import Where
+from gpuservice.domain.ports_store import Where
 
 
 def test_a_pool_gets_its_nodes_on_devices_of_their_own(world: World) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.inventory import Device, Host, Node, Pool
-from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, UnitOfWork
+from gpuservice.domain.ports_store import NodeLoad, Share, TaskEnd, UnitOfWork
 from gpuservice.domain.quota import of_nodes
 from gpuservice.domain.work import Allocation, Attempt, Event, Job, Task
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.inventory import Device, Node
-from gpuservice.domain.ports import NodeLoad, Share, TaskEnd, UnitOfWork
+from gpuservice.domain.ports_store import NodeLoad, Share, TaskEnd, UnitOfWork
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from database_rows import THEN, job, new_id
 from sqlalchemy import Engine, event
 
 from gpuservice.db.store import DatabaseStore
-from gpuservice.domain.ports import Page, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports_store import Page, TaskEnd, UnitOfWork, Where
 
 #: Tables that keep history.
 GROWING = {

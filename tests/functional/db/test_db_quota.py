@@ -10,7 +10,7 @@ from sqlalchemy import Engine, update
 from gpuservice.db.store import DatabaseStore
 from gpuservice.db.tables import QUOTA_USAGE
 from gpuservice.domain.errors import QuotaExceeded
-from gpuservice.domain.ports import Share
+from gpuservice.domain.ports_store import Share
 from gpuservice.domain.work import QuotaState
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, text
 
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.errors import Busy, CommitConflict, QuotaExceeded
-from gpuservice.domain.ports import Share, TaskEnd, UnitOfWork, Where
+from gpuservice.domain.ports_store import Share, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.work import Attempt, IdempotencyRecord, Job
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from database_rows import THEN, at, new_id
 
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.errors import StaleEpoch
-from gpuservice.domain.ports import Delta, Where
+from gpuservice.domain.ports_store import Delta, Where
 from gpuservice.domain.work import Explanation, IdempotencyRecord, JobElement
 
 

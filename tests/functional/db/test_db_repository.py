@@ -14,7 +14,7 @@ from database_rows import THEN, at, attempt, device, event, host, job, new_id, n
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.errors import Invalid, NameTaken
 from gpuservice.domain.inventory import Flavor, GpuType
-from gpuservice.domain.ports import Delta, Page, UnitOfWork, Where
+from gpuservice.domain.ports_store import Delta, Page, UnitOfWork, Where
 from gpuservice.domain.work import Artifact, CheckpointSet, Queue, ServiceRecord
 
 DATES: dict[str, Any] = {"created_at": THEN, "updated_at": THEN}

@@ -19,7 +19,7 @@ from gpuservice.db import store as store_module
 from gpuservice.db.engine import create_engine
 from gpuservice.db.store import DatabaseStore, is_transient
 from gpuservice.domain.errors import Busy
-from gpuservice.domain.ports import UnitOfWork, Where
+from gpuservice.domain.ports_store import UnitOfWork, Where
 
 
 def counts(store: DatabaseStore) -> tuple[int, dict[str, int]]:

@@ -7,7 +7,7 @@ import pytest
 
 from gpuservice.api.listing import Listing, read
 from gpuservice.domain.errors import Forbidden, Invalid
-from gpuservice.domain.ports import Where
+from gpuservice.domain.ports_store import Where
 
 JOBS = Listing(
     "job",
