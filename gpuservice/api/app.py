@@ -102,7 +102,7 @@ def _handlers(app: Flask) -> None:
             status = errors.status_of(error)
             return json_response(errors.body(
                 status, error.error_code, error.title, error.detail, ids.local), status, ids)
-        LOG.exception("Request %s failed", ids.local)
+        LOG.error("Request %s failed", ids.local, exc_info=error)
         return json_response(errors.body(
             500, "gpu.platform.error", "The service failed",
             "The service failed; its log has the request id.", ids.local), 500, ids)

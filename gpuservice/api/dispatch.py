@@ -92,7 +92,8 @@ class Dispatcher:
                 raise Invalid(f"{value[:80]!r} is not an id.", pointer=f"/{name}")
         call = Call(caller, self._services, args, self._query(row, request),
                     headers=request.headers, if_match=request.headers.get("If-Match"),
-                    listing=row.listing, base_url=self._conf.public_url or request.host_url, path=request.path)
+                    listing=row.listing, path=request.path,
+                    base_url=self._conf.public_url or request.host_url)
         if row.raw_body:
             call.stream = request.stream  # type: ignore[assignment]
         elif row.body is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 
 from gpuservice import bootstrap
+from gpuservice.cmd.heartbeat import beating
 from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
 
 PROGRAM = "gpuservice-conductor"
@@ -18,7 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     refuse_sqlite(conf, PROGRAM)
     core = bootstrap.core(conf)
     try:
-        return run_until_signalled(bootstrap.conductor(core).run)
+        with beating(core, PROGRAM):
+            return run_until_signalled(bootstrap.conductor(core).run)
     finally:
         core.close()
 

@@ -9,8 +9,8 @@ from oslo_config import cfg
 
 from gpuservice.domain.context import Cause
 from gpuservice.domain.ports import Clock, Cloud, Hints, Ids, ObjectStore
-from gpuservice.domain.ports_store import Store
 from gpuservice.domain.ports import LogStore as Logs
+from gpuservice.domain.ports_store import Store
 
 CAUSE = Cause(actor="service:conductor")
 

@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from importlib import metadata
 
 from gpuservice.conductor.attempts import Attempts
 from gpuservice.conductor.deps import Deps
-from gpuservice.conductor.heartbeat import Heartbeat
 from gpuservice.conductor.inventory import Inventory
 from gpuservice.conductor.leases import Leases
 from gpuservice.conductor.leftovers import Leftovers
@@ -23,9 +20,6 @@ from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Hint
 
 LOG = logging.getLogger(__name__)
-
-#: How often the process says that it is there, in seconds.
-HEARTBEAT_S = 10.0
 
 
 class Conductor:
@@ -40,12 +34,9 @@ class Conductor:
         self._inventory = Inventory(deps)
         self._leftovers = Leftovers(deps)
         self._line = Line(deps)
-        self._heartbeat = Heartbeat(
-            deps.store, deps.ids, "gpuservice-conductor", socket.gethostname(), _version())
 
     def step(self) -> None:
         """One full pass, in order: for tests and small tools."""
-        self._heartbeat.beat()
         self._survey()
         self._leases.step()
         self._pools.step()
@@ -62,7 +53,6 @@ class Conductor:
             ("nodes", ("pools",), conf.interval_s, self._infrastructure),
             ("leases", (), conf.interval_s, self._watch),
             ("inventory", (), float(conf.inventory_interval_s), self._survey),
-            ("heartbeat", (), HEARTBEAT_S, self._heartbeat.beat),
         )
         threads = [
             threading.Thread(target=self._loop, args=(stop, *loop), name=f"conductor-{loop[0]}")
@@ -120,14 +110,6 @@ class Conductor:
                 _wait(stop, wake, interval)
         finally:
             unsubscribe()
-
-
-def _version() -> str:
-    """The installed version, or ``unknown`` in a tree that is not installed."""
-    try:
-        return metadata.version("gpuservice")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:

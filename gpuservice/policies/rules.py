@@ -16,7 +16,8 @@ Operation = tuple[str, str]
 #: What each verb does, in the words of a policy file.
 _VERBS = {
     "list": ("GET", "", "List {}"), "show": ("GET", "/{id}", "Show one of the {}"),
-    "create": ("POST", "", "Create one of the {}"), "change": ("PATCH", "/{id}", "Change one of the {}"),
+    "create": ("POST", "", "Create one of the {}"),
+    "change": ("PATCH", "/{id}", "Change one of the {}"),
     "delete": ("DELETE", "/{id}", "Delete one of the {}"),
     "act": ("POST", "/{id}/action", "Act on one of the {}"),
 }

@@ -25,7 +25,7 @@ class Owned(Protocol):
 
 
 T = TypeVar("T")
-O = TypeVar("O", bound=Owned)
+OwnedT = TypeVar("OwnedT", bound=Owned)
 
 
 def found(repository: Repository[T], ident: str, noun: str, *, lock: bool = False) -> T:
@@ -36,8 +36,8 @@ def found(repository: Repository[T], ident: str, noun: str, *, lock: bool = Fals
     return row
 
 
-def owned(repository: Repository[O], caller: Caller, ident: str, noun: str, *,
-          lock: bool = False) -> O:
+def owned(repository: Repository[OwnedT], caller: Caller, ident: str, noun: str, *,
+          lock: bool = False) -> OwnedT:
     """The row if it is the caller's (or the caller sees all); raises ``NotFound``."""
     row = repository.get(ident, lock=lock)
     if row is None or not (row.project_id == caller.project_id or caller.sees_all):

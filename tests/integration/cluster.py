@@ -122,7 +122,7 @@ class Cluster:
     def _configure(self, number: int, loss_margin_s: int, more: str) -> Path:
         path = self.place / f"gpuservice-{number}.conf"
         path.write_text(_CONFIG.format(
-            rabbit=os.environ[RABBIT], database=self.database.replace("%", "%%"),
+            rabbit=os.environ[RABBIT], database=self.database.replace("$", "$$"),
             port=self.ports[number], url=self.urls[number], place=self.place, hosts=self.hosts,
             gpus=self.gpus, loss_margin_s=loss_margin_s, lease_s=self.lease_s, more=more))
         path.chmod(0o600)

@@ -114,18 +114,22 @@ def _jobs_against_queued(cluster: Cluster, project: str) -> None:
 
 def test_running_jobs_never_hold_more_than_the_limit(cluster: Cluster) -> None:
     cluster.furnish()
-    for run in range(sized(10, 1)):
-        project = f"bounded-{run}"
-        limit(cluster, project, gpus=32)
-        callers = _callers(cluster, project)
-        assert at_once(ASKERS, lambda number: callers[number].submit(
-            name=f"job-{number}", command=["sleep", "1"])) == {0: ASKERS}
-        most = _most_held(cluster, callers[0])
-        assert 0 < most <= 32
-        ends = Counter(job["status"] for job in callers[0].all("jobs"))
-        assert ends == {"succeeded": ASKERS}
-        cluster.check_idle()
-        print(f"\n{ASKERS} jobs under a limit of 32: at most {most} GPUs at once")
+    for run in range(RUNS):
+        _bounded_jobs(cluster, f"bounded-{run}")
+
+
+def _bounded_jobs(cluster: Cluster, project: str) -> None:
+    limit(cluster, project, gpus=32)
+    callers = _callers(cluster, project)
+    answers = at_once(ASKERS, lambda number: callers[number].submit(
+        name=f"job-{number}", command=["sleep", "1"]))
+    assert answers == {0: ASKERS}
+    most = _most_held(cluster, callers[0])
+    assert 0 < most <= 32
+    ends = Counter(job["status"] for job in callers[0].all("jobs"))
+    assert ends == {"succeeded": ASKERS}
+    cluster.check_idle()
+    print(f"\n{ASKERS} jobs under a limit of 32: at most {most} GPUs at once")
 
 
 def _most_held(cluster: Cluster, caller: Rest) -> int:

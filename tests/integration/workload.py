@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -228,7 +229,7 @@ def check_witness(path: Path, forgiven: Mapping[TaskKey, tuple[float, float]] | 
     assert not twice, f"attempts that ran twice: {twice}"
     for key, spans_of in runs.items():
         ordered = sorted(spans_of)
-        for before, after in zip(ordered, ordered[1:], strict=False):
+        for before, after in itertools.pairwise(ordered):
             assert before[1] <= after[0], f"{key} overlaps: {before} and {after}"
     return sum(map(len, runs.values()))
 

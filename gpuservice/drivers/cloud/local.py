@@ -49,11 +49,11 @@ class LocalCloud:
     def gpu_types(self) -> list[dict[str, Any]]:
         """One type for each model of card."""
         types: dict[str, dict[str, Any]] = {}
-        for card in self._cards():
-            name = type_name(_text(self._nvml().nvmlDeviceGetName(card)))
-            types.setdefault(name, {
-                "name": name, "vendor": "nvidia", "memory_mib": self._memory(card),
-                "pci_ids": [f"10de:{self._product(card)}"]})
+        for device in self.inventory()[0].devices:
+            if device.healthy:
+                types.setdefault(device.gpu_type, {
+                    "name": device.gpu_type, "vendor": device.vendor,
+                    "memory_mib": device.memory_mib, "pci_ids": [f"10de:{device.product_id}"]})
         return list(types.values())
 
     def inventory(self) -> list[CloudHost]:

@@ -94,15 +94,12 @@ def with_value(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-def counts(world: World) -> dict[str, int]:
+def counts(world: World) -> list[Any]:
     """How many rows each table has."""
+    query = " UNION ALL ".join(
+        f"SELECT '{table.name}', count(*) FROM {table.name}" for table in METADATA.sorted_tables)
     with world.engine.connect() as connection:
-        return {
-            table.name: connection.exec_driver_sql(
-                f"SELECT count(*) FROM {table.name}"
-            ).scalar_one()
-            for table in METADATA.sorted_tables
-        }
+        return list(connection.exec_driver_sql(query))
 
 
 def test_each_endpoint_has_a_valid_body():
@@ -143,7 +140,7 @@ def test_every_field(world, target, row):
                 expected = None
             except Invalid as error:
                 expected = error.pointer
-            before = counts(world) if expected is not None else {}
+            before = counts(world) if expected is not None else []
             response = send(admin, row, target, json.dumps(body))
             where = f"{key_of(row)} {'/'.join(map(str, path))} {name}: {response.text[:300]}"
             assert response.status_code < 500, where

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def put(body: Any, path: tuple[Any, ...], value: Any) -> Any:
     """A copy of a body with a reference in it."""
     changed = copy.deepcopy(body)
     here = changed
-    for step, following in zip(path, path[1:], strict=False):
+    for step, following in pairwise(path):
         if isinstance(here, list):
             here.append({})
             here = here[-1]

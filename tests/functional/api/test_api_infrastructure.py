@@ -88,7 +88,6 @@ def test_pages(world, cluster):
 @pytest.mark.parametrize("path", ["/hosts", "/devices", "/flavors", "/pools", "/nodes", "/queues",
                                   "/quotas", "/gpu-types", "/events"])
 def test_lists_cost_the_same_for_many(world, path):
-    small, large = [], []
     world.seed(nodes=1, gpus=1)
     admin = world.admin
     with world.statements() as small:

@@ -34,7 +34,7 @@ def running(world: World, grace_s: int = 20) -> tuple[Pool, Job, Attempt]:
 
 
 def test_a_silent_node_is_given_up_after_lease_grace_and_margin(small: World) -> None:
-    pool, job, attempt = running(small)
+    pool, job, _ = running(small)
     (node,) = small.nodes(pool)
     for _ in range(11):
         small.step(1, 3)  # 33 s: lease 10, grace 20, margin 5 are not over

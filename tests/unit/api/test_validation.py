@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each refusal names the field by pointer, its value and what is allowed."""
 
+import time
+
 import pytest
 
 from gpuservice.api.validation import checker
@@ -102,3 +104,21 @@ def test_shown_values_are_short():
 
 def test_compiled_once():
     assert checker(SCHEMA) is checker(SCHEMA)
+
+
+HUGE = {
+    "list of equals": {"job": {"name": "a", "tags": ["x"] * 200_000}},
+    "list of many kinds": {"job": {"name": "a", "tags": [[], {}, 1, "x", None] * 40_000}},
+    "map": {"job": {"name": "a", "env": {f"k{n}": n for n in range(100_000)}}},
+    "unknown fields": {"job": {f"k{n}": n for n in range(100_000)}},
+    "text": {"job": {"name": "a" * 1_000_000}},
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_refusing_much_is_quick(name):
+    compiled = checker(SCHEMA)
+    began = time.process_time()
+    with pytest.raises(Invalid):
+        compiled.check(HUGE[name])
+    assert time.process_time() - began < 1.0

@@ -80,3 +80,10 @@ def test_a_line_is_told_one_moment_after_another() -> None:
     made = plan(snapshot([node("a")], line, BUSY))
     assert [one.estimated_start for one in made.waiting] == [NOW + 100, NOW + 200, NOW + 300]
     assert {one.estimate_basis for one in made.waiting} == {"time limits of running jobs"}
+
+
+def test_only_the_promised_job_itself_need_not_respect_its_promise() -> None:
+    line = [job(name, gpu_milli=8000, max_runtime_s=None) for name in ("j1", "j2")]
+    made = plan(snapshot([node("a")], line, BUSY))
+    assert why(made, "j1").would_start_now_if == ({"change": {"resources": {"gpus": 2}}},)
+    assert why(made, "j2").would_start_now_if == ()
