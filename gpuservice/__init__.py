@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service for GPUs as a shared resource: pools, queues, jobs and the reasons of every decision."""
+"""GPUs as a shared resource: pools, queues, jobs, and the reason of every decision."""

@@ -128,8 +128,8 @@ def application(
     observe: Callable[[str, str, int, float], None] | None = None,
 ) -> Any:
     """The WSGI application."""
-    app = create_app(use_cases or services(parts), strategy(parts.conf), Enforcer(parts.conf), parts.conf,
-                     observe)
+    app = create_app(use_cases or services(parts), strategy(parts.conf), Enforcer(parts.conf),
+                     parts.conf, observe)
     return protected(parts.conf, app)
 
 

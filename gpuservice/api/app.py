@@ -9,12 +9,13 @@ from typing import Any
 
 from flask import Flask, Request, Response, request
 from oslo_config import cfg
+from oslo_middleware.healthcheck import Healthcheck
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from gpuservice.api import errors, openapi, versions
 from gpuservice.api.dispatch import Dispatcher
 from gpuservice.api.endpoint import Endpoint
-from gpuservice.api.requests import RequestIds, json_response
+from gpuservice.api.requests import RequestIds, dressed, json_response
 from gpuservice.api.v1 import endpoints
 from gpuservice.auth.enforcer import Enforcer
 from gpuservice.auth.strategies import Strategy
@@ -73,8 +74,12 @@ def _public(app: Flask, rows: Iterable[Endpoint]) -> None:
     def served_openapi() -> Response:
         return json_response(document, 200, RequestIds.of(request))
 
+    health = Healthcheck(None, {"path": "/healthcheck"})
+
     def healthcheck() -> Response:
-        return json_response({"status": "ok"}, 200, RequestIds.of(request))
+        found = Response.from_app(health, request.environ)
+        return dressed(Response(found.data, found.status_code, mimetype=found.mimetype),
+                       RequestIds.of(request))
 
     for path, view in (("/", version_list), ("/v1", version_one), ("/v1/", version_one),
                        ("/v1/openapi.json", served_openapi), ("/healthcheck", healthcheck)):

@@ -17,7 +17,6 @@ from jsonschema.validators import extend
 from gpuservice.api.strict_json import escaped
 from gpuservice.domain.errors import Invalid
 
-
 #: Among so many faults the most telling one is looked for.
 _ENOUGH = 100
 
@@ -40,7 +39,8 @@ def _matches(
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _within(keyword: str, kind: type, bound: str) -> Callable[..., Iterator[ValidationError]]:
+def _within(keyword: str, kind: type[list[Any]] | type[dict[str, Any]], bound: str
+) -> Callable[..., Iterator[ValidationError]]:
     """A keyword that does not look into what is too long anyway: ``bound`` says that, and the
     time of a refusal does not grow with what was sent."""
     inner = Draft202012Validator.VALIDATORS[keyword]
@@ -53,12 +53,25 @@ def _within(keyword: str, kind: type, bound: str) -> Callable[..., Iterator[Vali
     return check
 
 
+_each_more = _within("additionalProperties", dict, "maxProperties")
+
+
+def _no_more(
+    validator: Any, value: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    """``additionalProperties``; where none are allowed, one fault says it for all of them."""
+    if value is not False:
+        yield from _each_more(validator, value, instance, schema)
+    elif isinstance(instance, dict) and not instance.keys() <= schema.get("properties", {}).keys():
+        yield ValidationError("unknown fields")
+
+
 Strict = extend(
     Draft202012Validator,
     {"pattern": _matches,
      **{name: _within(name, list, "maxItems") for name in ("items", "uniqueItems")},
-     **{name: _within(name, dict, "maxProperties")
-        for name in ("additionalProperties", "propertyNames")}},
+     "propertyNames": _within("propertyNames", dict, "maxProperties"),
+     "additionalProperties": _no_more},
     type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer))
 
 
@@ -99,8 +112,7 @@ def _pointer(error: ValidationError) -> str:
     if _is_key(error):
         return f"{path}/{escaped(error.instance)}"
     if error.validator == "additionalProperties":
-        extra = _extra(error)
-        return f"{path}/{escaped(extra[0])}" if extra else path
+        return f"{path}/{escaped(_stranger(error))}"
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return f"{path}/{escaped(missing[0])}" if missing else path
@@ -112,9 +124,10 @@ def _is_key(error: ValidationError) -> bool:
     return "propertyNames" in error.absolute_schema_path and isinstance(error.instance, str)
 
 
-def _extra(error: ValidationError) -> list[str]:
+def _stranger(error: ValidationError) -> str:
+    """The first of the unknown fields."""
     known = error.schema.get("properties", {})
-    return sorted(name for name in error.instance if name not in known)
+    return min(str(name) for name in error.instance if name not in known)
 
 
 def _shown(value: Any) -> str:
@@ -130,7 +143,7 @@ def _sentence(error: ValidationError) -> str:
     match name:
         case "additionalProperties" if error.validator_value is False:
             allowed = ", ".join(sorted(error.schema.get("properties", {}))) or "none"
-            return f"The field {_extra(error)[0][:80]!r} is unknown here; allowed: {allowed}."
+            return f"The field {_stranger(error)[:80]!r} is unknown here; allowed: {allowed}."
         case "required":
             missing = [one for one in limit if one not in value]
             return f"The field {missing[0]!r} is missing."

@@ -36,7 +36,7 @@ class EmbeddedGuests:
     def run(self, stop: threading.Event) -> None:
         """Look after the guests until told to stop; then their agents end."""
         GuestHost(self._state, self._boot, self._halt).run(stop)
-        for thread, end, _ in self._agents.values():
+        for _, end, _ in self._agents.values():
             end.set()
         for thread, _, _ in self._agents.values():
             thread.join()

@@ -214,7 +214,8 @@ class Nodes:
                 return self._marks.node(uow, node, "fault", {
                     "fault": {"class": "gpu_failure", "message": message}}, "gpu_failure", message)
             return self._marks.node(uow, node, "checked", {
-                **known, "idle_since": uow.now(), "fault": None, "status_reason": None})
+                **known, "idle_since": uow.now(), "fault": None, "status_reason": None,
+                "build_attempts": 0})
 
         return self._deps.store.write(work)
 

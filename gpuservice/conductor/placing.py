@@ -34,6 +34,8 @@ class Placing:
                                  Where("status", "eq", NodeStatus.REQUESTED))
             return False
         host_id, devices = chosen
+        if not self._has_room(uow, host_id, node):
+            return False
         if not uow.devices.claim_for_node(node.id, [device.id for device in devices]):
             # Another node was faster: nothing may stay claimed.
             uow.devices.release_node(node.id)
@@ -54,10 +56,24 @@ class Placing:
         if chosen is None:
             return None
         host_id, devices = chosen
+        if not self._has_room(uow, host_id, node):
+            return None
         uow.devices.release_node(node.id)
         if not uow.devices.claim_for_node(node.id, [device.id for device in devices]):
             raise CommitConflict("Another node was placed there meanwhile.")
         return {"host_id": host_id}
+
+    @staticmethod
+    def _has_room(uow: UnitOfWork, host_id: str, node: Node) -> bool:
+        """Whether the host still has CPU and memory for a node; holds its row, so that two
+        conductors cannot both use the last of it."""
+        host = uow.hosts.get(host_id, lock=True)
+        if host is None:
+            return False
+        others = uow.nodes.find(Where("host_id", "eq", host_id), Where("id", "ne", node.id),
+                                Where("status", "ne", NodeStatus.DELETED))
+        return (sum(one.vcpus for one in others) + node.vcpus <= host.vcpus
+                and sum(one.memory_mib for one in others) + node.memory_mib <= host.memory_mib)
 
     @staticmethod
     def _choose(uow: UnitOfWork, node: Node) -> tuple[str, list[Device]] | None:

@@ -183,7 +183,9 @@ POOL_TABLE: tuple[Row, ...] = (
 class Transitions:
     """One transition table, checked by ``automaton`` when it is built."""
 
-    def __init__(self, noun: str, start: str, statuses: Iterable[str], table: tuple[Row, ...]):
+    def __init__(
+        self, noun: str, start: str, statuses: Iterable[str], table: tuple[Row, ...]
+    ) -> None:
         self.noun = noun
         self.table = table
         self.machine = _machine(start, statuses, table)

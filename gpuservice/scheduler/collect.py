@@ -188,7 +188,7 @@ def isolated(node: Node, pool: Pool) -> bool:
         return True
     proved = node.capabilities
     apart = all(proved.get(name) for name in _PROVED)
-    return not (apart and _NAMESPACES <= set(proved.get("namespaces", ())))
+    return not (apart and set(proved.get("namespaces", ())) >= _NAMESPACES)
 
 
 def _pool(pool: Pool, flavor: Flavor, types: Mapping[str, GpuType], nodes: list[Node]

@@ -145,9 +145,9 @@ def _startable(job: Job | None, job_id: str, count: int, now: datetime) -> Job:
         raise CommitConflict(f"Job {job_id} is {job.status} and does not wait any more.")
     if job.not_before is not None and job.not_before > now:
         raise CommitConflict(f"Job {job_id} waits for its next attempt.")
-    if job.array_max_running is not None:
-        if job.live_elements + count > job.array_max_running:
-            raise CommitConflict(f"Job {job_id} runs as many elements as it may.")
+    limit = job.array_max_running
+    if limit is not None and job.live_elements + count > limit:
+        raise CommitConflict(f"Job {job_id} runs as many elements as it may.")
     return job
 
 

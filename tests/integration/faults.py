@@ -81,10 +81,10 @@ class Faults:
 
     def freeze_node(self) -> None:
         """A whole node stands still for two leases; its old tasks must not outlive the thaw."""
-        server_id = self._take_agent()
+        server_id = until(self._take_working_agent, "a node with tasks")
         pids = self._cluster.guests.processes_of(server_id)
-        tasks = {pid: key for pid, key in task_processes().items() if pid in pids}
         kill_all(pids, signal.SIGSTOP)
+        tasks = {pid: key for pid, key in task_processes().items() if pid in pids}
         time.sleep(2 * self._cluster.lease_s)
         thaw = time.time()
         for key in tasks.values():
@@ -94,6 +94,7 @@ class Faults:
               "the end of the thawed node's tasks", THAW_S)
         self._give_back(server_id)
         self.counts["node frozen"] += 1
+        self.counts["processes of tasks frozen with it"] += len(tasks)
 
     def drop_traffic(self) -> None:
         """What one agent and the API tell each other is lost for two leases."""
@@ -112,15 +113,25 @@ class Faults:
         self._give_back(server_id)
         self.counts["traffic dropped"] += 1
 
-    def _take_agent(self) -> str:
+    def _take_working_agent(self) -> str | None:
+        """An agent whose node has tasks, if there is one."""
+        working = set(task_processes())
+        for server_id in list(self._cluster.guests.agents):
+            if working & set(self._cluster.guests.processes_of(server_id)):
+                return self._take_agent(server_id)
+        return None
+
+    def _take_agent(self, wanted: str | None = None) -> str:
         """An agent that the random kills leave alone from now on."""
         with self._lock:
             agents = {server_id: agent for server_id, agent in self._cluster.guests.agents.items()
                       if agent.name not in self._busy}
-            server_id = self._dice.choice(sorted(agents))
+            server_id = wanted or self._dice.choice(sorted(agents))
             self._busy.add(agents[server_id].name)
+            self._cluster.guests.hold(server_id)
             return server_id
 
     def _give_back(self, server_id: str) -> None:
         with self._lock:
             self._busy.discard(self._cluster.guests.agents[server_id].name)
+            self._cluster.guests.let_go(server_id)

@@ -30,6 +30,8 @@ class Guests:
         self._settings = settings
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="guests")
+        self._held: set[str] = set()
+        self._lost: set[str] = set()
         self.agents: dict[str, Program] = {}
 
     def start(self) -> None:
@@ -39,9 +41,22 @@ class Guests:
     def stop(self) -> None:
         """Halt every machine, as by a power cut."""
         self._stop.set()
+        self._held.clear()
         if self._thread.ident is not None:
             self._thread.join()
         for server_id in list(self.agents):
+            self._halt(server_id)
+
+    def hold(self, server_id: str) -> Program:
+        """Let a machine outlive its server's deletion, as one that cannot be powered off does."""
+        self._held.add(server_id)
+        return self.agents[server_id]
+
+    def let_go(self, server_id: str) -> None:
+        """No longer so: the machine of a deleted server goes now."""
+        self._held.discard(server_id)
+        if server_id in self._lost:
+            self._lost.discard(server_id)
             self._halt(server_id)
 
     def state_of(self, server_id: str) -> Path:
@@ -79,7 +94,7 @@ class Guests:
         url = self._urls[len(self.agents) % len(self._urls)]
         self._user_data(server_id).write_text(
             json.dumps({**json.loads(user_data.read_text()), "api_url": url}))
-        agent = Program("agent", f"agent-{server['host']}", [
+        agent = Program("agent", f"agent-{server_id}", [
             "gpuservice.cmd.agent", "--user-data", str(self._user_data(server_id)),
             "--state-dir", str(self.state_of(server_id)), "--config-file", str(settings)],
             self._place / f"{server_id}.log")
@@ -87,6 +102,9 @@ class Guests:
         agent.start()
 
     def _halt(self, server_id: str) -> None:
+        if server_id in self._held:
+            self._lost.add(server_id)
+            return
         agent = self.agents.pop(server_id, None)
         if agent is not None:
             pids = self.processes_of(server_id)

@@ -18,6 +18,8 @@ from scale import FULL, sized
 pytestmark = [pytest.mark.services, pytest.mark.a5]
 
 JOBS = sized(300, 30)
+#: Tasks run this many times as long as without faults, so that there is something to hit.
+SLOWER = sized(12, 6)
 EVERY_S = sized(5, 3)
 PATIENCE_S = sized(1800, 200)
 
@@ -75,10 +77,10 @@ def _submit_under_faults(
     for thread in (kills, greats):
         thread.start()
     try:
-        jobs = workload.submit_all(cluster, workload.mixed(JOBS // 2, witness))
+        wanted = [workload.slower(one, SLOWER) for one in workload.mixed(JOBS, witness)]
+        jobs = workload.submit_all(cluster, wanted[: JOBS // 2])
         greats_began = time.monotonic()
-        more = workload.mixed(JOBS - JOBS // 2, witness, seed=2)
-        jobs += workload.submit_all(cluster, more)
+        jobs += workload.submit_all(cluster, wanted[JOBS // 2:])
         while greats.is_alive() and time.monotonic() < greats_began + PATIENCE_S:
             greats.join(1)
     finally:

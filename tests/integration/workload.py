@@ -73,6 +73,16 @@ def mixed(count: int, witness: Path, seed: int = 1) -> list[Wanted]:
             for number in range(count)]
 
 
+def slower(one: Wanted, times: int) -> Wanted:
+    """The same job, its beats so many times as many."""
+    env = one.body.get("env", {})
+    beats = int(env.get("BEATS", 2000))
+    if beats >= 2000:
+        return one
+    longer = {**env, "BEATS": str((beats + 1) * times)}
+    return replace(one, body={**one.body, "env": longer})
+
+
 def _single(name: str, witness: Path, dice: random.Random) -> Wanted:
     gpus = dice.choice((0, 1, 1, 2))
     return Wanted("single", script_job(name, witness, dice.randint(0, 4),

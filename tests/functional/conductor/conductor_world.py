@@ -80,47 +80,72 @@ class KeptHints:
         return lambda: None
 
 
-class Broken(Exception):
-    """The fault that tests put in."""
+class Broken(BaseException):
+    """The process dies: nothing that it would catch."""
+
+
+class Life:
+    """Of one process: ``after`` is called after each of its effects and may end it."""
+
+    def __init__(self) -> None:
+        self.after: Callable[[str], None] = lambda what: None
+        self.dead = False
+
+    def check(self) -> None:
+        """The dead do nothing more, not even tidy up."""
+        if self.dead:
+            raise Broken("dead")
+
+    def did(self, what: str) -> None:
+        try:
+            self.after(what)
+        except Broken:
+            self.dead = True
+            raise
 
 
 class FragileStore:
-    """The store; ``on_write`` is called after each committed write and may raise."""
+    """The store as a process with this life has it."""
 
-    def __init__(self, store: DatabaseStore) -> None:
+    def __init__(self, store: DatabaseStore, life: Life) -> None:
         self.store = store
-        self.after: Callable[[str], None] = lambda what: None
+        self.life = life
 
     def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        self.life.check()
         result = self.store.write(work)
-        self.after("write")
+        self.life.did("write")
         return result
 
     def read(self, work: Callable[[UnitOfWork], Any]) -> Any:
+        self.life.check()
         return self.store.read(work)
 
 
 class FragileCloud(SimulatedCloud):
-    """The simulated cloud; ``after`` is called after each change and may raise."""
+    """The simulated cloud as a process with this life has it."""
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, life: Life) -> None:
         super().__init__(conf)
-        self.after: Callable[[str], None] = lambda what: None
+        self.life = life
         self.created = 0
 
     def create_node(self, request: NodeRequest) -> CloudNode:
+        self.life.check()
         made = super().create_node(request)
         self.created += 1
-        self.after("create_node")
+        self.life.did("create_node")
         return made
 
     def delete_node(self, server_id: str) -> None:
+        self.life.check()
         super().delete_node(server_id)
-        self.after("delete_node")
+        self.life.did("delete_node")
 
     def power_off(self, server_id: str) -> bool:
+        self.life.check()
         done = super().power_off(server_id)
-        self.after("power_off")
+        self.life.did("power_off")
         return done
 
 
@@ -136,8 +161,9 @@ class World:
         self.real_store = DatabaseStore(
             self.engine, self.clock, self.ids, quota.defaults(self.conf)
         )
-        self.store = FragileStore(self.real_store)
-        self.cloud = FragileCloud(self.conf)
+        self.life = Life()
+        self.store = FragileStore(self.real_store, self.life)
+        self.cloud = FragileCloud(self.conf, self.life)
         self.logs, self.objects = FileLogStore(self.conf), FileObjectStore(self.conf)
         self.restart()
         self._epoch = self.real_store.write(lambda uow: uow.raise_epoch("main", "test"))
@@ -145,6 +171,7 @@ class World:
 
     def restart(self) -> None:
         """The conductor, as after a crash: nothing is left of the old one but rows and files."""
+        self.life.dead = False
         self.conductor = Conductor(
             Deps(
                 self.store,

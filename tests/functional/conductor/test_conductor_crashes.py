@@ -36,7 +36,7 @@ class CrashAt:
 def grow_and_run(world: World, crash: CrashAt) -> dict[str, Any]:
     """A pool comes up, a gang fails on a lost node, runs again, succeeds; the pool goes."""
     pool = world.pool(nodes=2)
-    watch(world, crash)
+    world.life.after = crash
     passes(world)
     job = world.submit(tasks={"count": 2}, retry={"backoff_s": 1})
     array = world.submit(array={"size": 3})
@@ -70,11 +70,6 @@ def grow_and_run(world: World, crash: CrashAt) -> dict[str, Any]:
     }
 
 
-def watch(world: World, crash: CrashAt) -> None:
-    world.store.after = crash
-    world.cloud.after = crash
-
-
 def passes(world: World, times: int = PASSES) -> None:
     """Passes of the conductor; after a crash with a new one, which gets its passes too."""
     for _ in range(times):
@@ -82,7 +77,7 @@ def passes(world: World, times: int = PASSES) -> None:
             world.step(1, SECONDS)
         except Broken:
             world.restart()
-            for _ in range(6):
+            for _ in range(8):
                 world.step(1, SECONDS)
                 world.register()
         world.register()

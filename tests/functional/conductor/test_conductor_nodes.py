@@ -91,11 +91,13 @@ def test_a_crash_after_the_intent_waits_before_the_next_create(world: World) -> 
 def test_failed_builds_are_tried_again_and_then_stay_in_error(world: World) -> None:
     world.cloud.state.set_control(fail_next_builds=1)
     pool = world.pool()
-    for _ in range(20):
+    world.step(3, 6)
+    assert world.nodes(pool)[0].build_attempts == 1
+    for _ in range(10):
         world.step(1, 6)
         world.register()
     (node,) = world.nodes(pool)
-    assert (node.status, node.build_attempts) == ("ready", 1)
+    assert (node.status, node.build_attempts, node.fault) == ("ready", 0, None)
 
     world.cloud.state.set_control(fail_next_builds=100)
     other = world.pool()

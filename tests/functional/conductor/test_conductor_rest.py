@@ -66,6 +66,25 @@ def test_jobs_past_their_deadline_or_without_hope_fail(world: World) -> None:
         assert world.replayed(job) == "failed"
 
 
+def test_two_conductors_end_each_attempt_once(world: World) -> None:
+    nodes = world.settled(world.pool(nodes=4, gpus=8))
+    jobs = [world.submit() for _ in range(32)]
+    for at, job in enumerate(jobs):
+        world.end(world.start(job, [nodes[at % 4]]))
+    first = world.conductor
+    world.restart()
+    threads = [threading.Thread(target=one.step) for one in (first, world.conductor) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.step()
+    for job in jobs:
+        assert world.replayed(job) == "succeeded"
+        ends = [one for one in world.events(job.id) if one.action == "job.succeed"]
+        assert len(ends) == 1
+
+
 def test_threads_do_the_work_and_end_when_told(world: World) -> None:
     pool = world.pool(nodes=2)
     world.conf.set_override("interval_s", 0.05, "conductor")
