@@ -70,9 +70,11 @@ class BusHints:
         """Best effort."""
         self._bus.send(hint.kind, hint.ids)
 
-    def subscribe(self, kinds: Iterable[str], listener: Callable[[Hint], None]
-                  ) -> Callable[[], None]:
+    def subscribe(
+        self, kinds: Iterable[str], listener: Callable[[Hint], None]
+    ) -> Callable[[], None]:
         """Call the listener for each hint of these kinds."""
+
         def on_news(kind: str, ids: Sequence[str]) -> None:
             listener(Hint(kind, tuple(ids)))
 
@@ -116,31 +118,54 @@ def services(parts: Core) -> Services:
     conf = parts.conf
     defaults = quota_conf.defaults(conf)
     planning = SnapshotPlanning(
-        parts.store, Collector(defaults), Policy(promises=conf.scheduler.promises))
-    return build(ServiceDeps(
-        parts.store, parts.hints, parts.clock, parts.ids, conf,
-        loader.load("logs", conf.logs.driver, conf),
-        loader.load("objects", conf.artifacts.driver, conf), planning))
+        parts.store, Collector(defaults), Policy(promises=conf.scheduler.promises)
+    )
+    return build(
+        ServiceDeps(
+            parts.store,
+            parts.hints,
+            parts.clock,
+            parts.ids,
+            conf,
+            loader.load("logs", conf.logs.driver, conf),
+            loader.load("objects", conf.artifacts.driver, conf),
+            planning,
+        )
+    )
 
 
 def application(
-    parts: Core, use_cases: Services | None = None,
+    parts: Core,
+    use_cases: Services | None = None,
     observe: Callable[[str, str, int, float], None] | None = None,
 ) -> Any:
     """The WSGI application."""
-    app = create_app(use_cases or services(parts), strategy(parts.conf), Enforcer(parts.conf),
-                     parts.conf, observe)
+    app = create_app(
+        use_cases or services(parts),
+        strategy(parts.conf),
+        Enforcer(parts.conf),
+        parts.conf,
+        observe,
+    )
     return protected(parts.conf, app)
 
 
 def conductor(parts: Core) -> Conductor:
     """The conductor."""
     conf = parts.conf
-    return Conductor(ConductorDeps(
-        parts.store, parts.hints, parts.clock, parts.ids, conf,
-        loader.load("cloud", conf.cloud.driver, conf),
-        loader.load("logs", conf.logs.driver, conf),
-        loader.load("objects", conf.artifacts.driver, conf), parts.name))
+    return Conductor(
+        ConductorDeps(
+            parts.store,
+            parts.hints,
+            parts.clock,
+            parts.ids,
+            conf,
+            loader.load("cloud", conf.cloud.driver, conf),
+            loader.load("logs", conf.logs.driver, conf),
+            loader.load("objects", conf.artifacts.driver, conf),
+            parts.name,
+        )
+    )
 
 
 def scheduler(parts: Core) -> Scheduler:
@@ -150,5 +175,11 @@ def scheduler(parts: Core) -> Scheduler:
     leadership = Leadership(parts.store, SHARD, parts.name, url)
     settings = CommitSettings(conf.jobs.start_timeout_s, jobs_conf.ports(conf))
     return Scheduler(
-        parts.store, parts.hints, parts.clock, conf, Collector(quota_conf.defaults(conf)),
-        Committer(parts.store, parts.hints, parts.ids, SHARD, settings), leadership)
+        parts.store,
+        parts.hints,
+        parts.clock,
+        conf,
+        Collector(quota_conf.defaults(conf)),
+        Committer(parts.store, parts.hints, parts.ids, SHARD, settings),
+        leadership,
+    )

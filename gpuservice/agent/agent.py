@@ -34,11 +34,12 @@ from gpuservice.agent.hands import Hands
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
 from gpuservice.agent.nofork_runner import NoForkRunner
+from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
 from gpuservice.agent.process_runner import ProcessRunner
 from gpuservice.agent.runner import Ended, Event, Runner
 from gpuservice.agent.settings import AgentSettings, UserData
-from gpuservice.agent.wire import Registration, SyncAnswer, SyncRequest
+from gpuservice.agent.wire import Registration, SyncRequest
 
 LOG = logging.getLogger(__name__)
 AGENT_VERSION = "1"
@@ -108,12 +109,21 @@ class Agent:
         self._devices = tuple(self._probe.devices())
         self._journal = Journal(f"{self._state_dir}/journal")
         self._runner: Runner = (
-            NoForkRunner() if settings.runner == "nofork"
-            else ProcessRunner(self._state_dir, settings, lease_file))
+            NoForkRunner()
+            if settings.runner == "nofork"
+            else ProcessRunner(self._state_dir, settings, lease_file)
+        )
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="agent-data")
         self._hands = Hands(self._runner, self._journal, settings)
-        self._errands = Errands(self._hands, self._runner, self._devices, settings, self._client,
-                                self._note_news, self._note_fatal)
+        self._errands = Errands(
+            self._hands,
+            self._runner,
+            self._devices,
+            settings,
+            self._client,
+            self._note_news,
+            self._note_fatal,
+        )
         for order in self._runner.adopt():
             self._hands.adopt(order)
 
@@ -130,8 +140,9 @@ class Agent:
 
     def _work(self, stop: threading.Event) -> None:
         poller = threading.Thread(target=self._poll_forever, daemon=True, name="agent-poll")
-        self._reporter = threading.Thread(target=self._report_forever, daemon=True,
-                                          name="agent-report")
+        self._reporter = threading.Thread(
+            target=self._report_forever, daemon=True, name="agent-report"
+        )
         poller.start()
         self._reporter.start()
         look_at_logs = 0.0
@@ -195,10 +206,14 @@ class Agent:
                 failures = 0
             except ApiAway as error:
                 failures += 1
-                LOG.log(logging.WARNING if failures == 1 else logging.DEBUG,
-                        "the service is away: %s", error)
-                self._closing.wait(min(0.2 * 2 ** min(failures, 8), _MAX_BACKOFF_S)
-                                   * random.uniform(0.5, 1.0))
+                LOG.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "the service is away: %s",
+                    error,
+                )
+                self._closing.wait(
+                    min(0.2 * 2 ** min(failures, 8), _MAX_BACKOFF_S) * random.uniform(0.5, 1.0)
+                )
             except Fenced as error:
                 LOG.warning("fenced, ending everything here: %s", error)
                 self._end_all()
@@ -221,10 +236,15 @@ class Agent:
 
     def _register(self) -> None:
         registration = Registration(
-            bootstrap=self._user_data.bootstrap, secret=self._identity.secret,
-            instance=self._instance, agent_version=AGENT_VERSION, devices=self._devices,
-            capabilities=self._runner.capabilities, vcpus=os.cpu_count() or 1,
-            memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20))
+            bootstrap=self._user_data.bootstrap,
+            secret=self._identity.secret,
+            instance=self._instance,
+            agent_version=AGENT_VERSION,
+            devices=self._devices,
+            capabilities=self._runner.capabilities,
+            vcpus=os.cpu_count() or 1,
+            memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
+        )
         answer = self._client().register(registration)
         if self._identity.epoch not in (None, answer.epoch):
             LOG.warning("the node's epoch changed: ending what is left of the old one")
@@ -262,7 +282,8 @@ class Agent:
         while not self._closing.is_set():
             with self._news:
                 self._news.wait_for(
-                    lambda: (self._dirty and self._polling) or self._closing.is_set(), 5)
+                    lambda: (self._dirty and self._polling) or self._closing.is_set(), 5
+                )
                 if not (self._dirty and self._polling):
                     continue
                 self._news.wait_for(self._closing.is_set, self._settings.coalesce_s)
@@ -287,9 +308,14 @@ class Agent:
         epoch = self._epoch
         reports, pieces = self._hands.reports()
         request = SyncRequest(
-            epoch=epoch, revision=self._hands.revision, instance=self._instance, tasks=reports,
-            devices=tuple(self._probe.health()), wait_s=wait_s,
-            telemetry={"load": os.getloadavg()[0]})
+            epoch=epoch,
+            revision=self._hands.revision,
+            instance=self._instance,
+            tasks=reports,
+            devices=tuple(self._probe.health()),
+            wait_s=wait_s,
+            telemetry={"load": os.getloadavg()[0]},
+        )
         sent_at = boot_time()
         answer = self._client().sync(request)
         self._hands.logs_taken(pieces)

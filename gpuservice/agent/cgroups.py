@@ -76,15 +76,15 @@ class TaskGroup:
     """
 
     def __init__(self, where: dict[str, str], name: str) -> None:
-        self._directories = {controller: f"{base}/{_OURS}-{name}"
-                             for controller, base in where.items()}
+        self._directories = {
+            controller: f"{base}/{_OURS}-{name}" for controller, base in where.items()
+        }
         self._v2 = os.path.exists(f"{_ROOT}/cgroup.controllers")
 
     def create(self, memory_mib: int | None, vcpus: float | None) -> None:
         """Make the groups that are needed and set their limits; null: no limit of that kind."""
         wanted = {"memory": memory_mib, "cpu": vcpus}
-        self._directories = {name: path for name, path in self._directories.items()
-                             if wanted[name]}
+        self._directories = {name: path for name, path in self._directories.items() if wanted[name]}
         for path in self._directories.values():
             os.makedirs(path, exist_ok=True)
         memory, cpu = self._directories.get("memory"), self._directories.get("cpu")

@@ -10,15 +10,9 @@ from urllib.parse import quote
 
 import requests
 
+from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.settings import AgentSettings, UserData
-from gpuservice.agent.wire import (
-    EPOCH_HEADER,
-    Registered,
-    Registration,
-    SyncAnswer,
-    SyncRequest,
-    WireError,
-)
+from gpuservice.agent.wire import EPOCH_HEADER, Registered, Registration, SyncRequest, WireError
 
 _T = TypeVar("_T")
 
@@ -26,8 +20,14 @@ _T = TypeVar("_T")
 class ApiError(Exception):
     """The service answered with an error; ``code`` is the contract's stable one."""
 
-    def __init__(self, status: int, code: str, detail: str, meta: Mapping[str, Any],
-                 retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        meta: Mapping[str, Any],
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(f"{status} {code} {detail}".strip())
         self.status, self.code, self.meta = status, code, meta
         self.retry_after_s = retry_after_s
@@ -63,8 +63,10 @@ class LogGap(ApiError):
 
 
 _CODES: Mapping[str, type[ApiError]] = {
-    "gpu.node.fenced": Fenced, "gpu.agent.instance_conflict": InstanceConflict,
-    "gpu.log.gap": LogGap}
+    "gpu.node.fenced": Fenced,
+    "gpu.agent.instance_conflict": InstanceConflict,
+    "gpu.log.gap": LogGap,
+}
 
 
 def _error(answer: requests.Response) -> Exception:
@@ -101,8 +103,9 @@ class AgentClient:
 
         :raises ApiAway, Revoked, Refused: see there.
         """
-        answer = self._call("POST", "register", json=registration.dump(),
-                            headers={"Authorization": None})
+        answer = self._call(
+            "POST", "register", json=registration.dump(), headers={"Authorization": None}
+        )
         registered = _parsed(answer, Registered.parse)
         self.epoch = registered.epoch
         return registered
@@ -112,8 +115,12 @@ class AgentClient:
 
         :raises ApiAway, Revoked, Fenced, InstanceConflict, Refused: see there.
         """
-        answer = self._call("POST", "sync", json=request.dump(),
-                            timeout=(self._connect_s, self._read_s + request.wait_s))
+        answer = self._call(
+            "POST",
+            "sync",
+            json=request.dump(),
+            timeout=(self._connect_s, self._read_s + request.wait_s),
+        )
         return _parsed(answer, SyncAnswer.parse)
 
     def send_log(self, task_id: str, stream: str, offset: int, data: bytes) -> tuple[int, bool]:
@@ -121,18 +128,26 @@ class AgentClient:
 
         :raises LogGap: when bytes before ``offset`` are missing, and as ``sync``.
         """
-        body = self._call("POST", f"tasks/{task_id}/logs", data=data,
-                          params={"stream": stream, "offset": str(offset)},
-                          headers={"Content-Type": "application/octet-stream"}).json()
+        body = self._call(
+            "POST",
+            f"tasks/{task_id}/logs",
+            data=data,
+            params={"stream": stream, "offset": str(offset)},
+            headers={"Content-Type": "application/octet-stream"},
+        ).json()
         return int(body["next_offset"]), bool(body["full"])
 
     def put_file(self, task_id: str, where: str, path: str, file: IO[bytes]) -> None:
         """Store a file of a task below ``where`` (``artifacts`` or ``checkpoints/N``)."""
         # An empty file would be sent chunked, which not every server reads.
         content = file if os.fstat(file.fileno()).st_size else b""
-        self._call("PUT", f"tasks/{task_id}/{where}/{quote(path)}", data=content,
-                   headers={"Content-Type": "application/octet-stream"},
-                   timeout=(self._connect_s, 300))
+        self._call(
+            "PUT",
+            f"tasks/{task_id}/{where}/{quote(path)}",
+            data=content,
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=(self._connect_s, 300),
+        )
 
     def complete_checkpoint(self, task_id: str, seq: int, files: list[dict[str, Any]]) -> None:
         """Declare the files put under ``seq`` to be all of it."""
@@ -159,13 +174,24 @@ class AgentClient:
         except requests.RequestException as error:
             raise ApiAway(str(error)) from error
 
-    def _call(self, method: str, path: str, *, headers: Mapping[str, Any] | None = None,
-              timeout: tuple[float, float] | None = None, **more: Any) -> requests.Response:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        timeout: tuple[float, float] | None = None,
+        **more: Any,
+    ) -> requests.Response:
         try:
             answer = self._session.request(
-                method, f"{self._base}/{path}", allow_redirects=False,
+                method,
+                f"{self._base}/{path}",
+                allow_redirects=False,
                 headers={EPOCH_HEADER: str(self.epoch), **(headers or {})},
-                timeout=timeout or (self._connect_s, self._read_s), **more)
+                timeout=timeout or (self._connect_s, self._read_s),
+                **more,
+            )
         except requests.RequestException as error:
             raise ApiAway(f"{type(error).__name__}: {error}") from error
         if answer.status_code >= 300:

@@ -60,5 +60,8 @@ class IdentityFile:
 
     def save(self, identity: Identity) -> None:
         """Store it readable by this user alone, on disk when this returns."""
-        task_files.write_json(self._path, {"node_id": self._node_id, "secret": identity.secret,
-                                           "epoch": identity.epoch}, durable=True)
+        task_files.write_json(
+            self._path,
+            {"node_id": self._node_id, "secret": identity.secret, "epoch": identity.epoch},
+            durable=True,
+        )

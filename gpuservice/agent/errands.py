@@ -31,9 +31,16 @@ class Errands:
     ``refused``: tell of an error that concerns the whole node.
     """
 
-    def __init__(self, hands: Hands, runner: Runner, devices: Sequence[Device],
-                 settings: AgentSettings, client: Callable[[], AgentClient],
-                 news: Callable[[], None], refused: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        hands: Hands,
+        runner: Runner,
+        devices: Sequence[Device],
+        settings: AgentSettings,
+        client: Callable[[], AgentClient],
+        news: Callable[[], None],
+        refused: Callable[[Exception], None],
+    ) -> None:
         self._hands, self._runner, self._devices = hands, runner, devices
         self._settings, self._client = settings, client
         self._news, self._refused = news, refused
@@ -45,8 +52,12 @@ class Errands:
     def start(self, hand: TaskInHand) -> None:
         """Prepare and launch; what fails makes the task gone with its failure."""
         preparation = Preparation(
-            hand.order, self._runner, self._devices, lambda: self._start_wanted(hand),
-            self._settings.upload_retry_s)
+            hand.order,
+            self._runner,
+            self._devices,
+            lambda: self._start_wanted(hand),
+            self._settings.upload_retry_s,
+        )
         try:
             preparation.make(self._client())
             self._hands.launch(hand)
@@ -75,9 +86,13 @@ class Errands:
         try:
             if hand.result is not None and hand.result.cause not in ("setup", "lost"):
                 self._hand_over_data(hand)
-            patiently(lambda: hand.logs.ship(
-                self._client(), lambda: self._hands.wanted(hand), INLINE_LOG_BYTES // 2),
-                self._settings.upload_retry_s, lambda: self._hands.wanted(hand))
+            patiently(
+                lambda: hand.logs.ship(
+                    self._client(), lambda: self._hands.wanted(hand), INLINE_LOG_BYTES // 2
+                ),
+                self._settings.upload_retry_s,
+                lambda: self._hands.wanted(hand),
+            )
         except NoLongerWanted:
             LOG.debug("task %s: nobody wants what it left", hand.order.task_id)
         except ApiError as error:
@@ -115,9 +130,18 @@ class Errands:
         :raises ApiAway: and other client errors.
         """
         for hand in self._hands.logs_waiting():
-            hand.logs.ship(self._client(), lambda: self._hands.wanted(hand),  # noqa: B023
-                           INLINE_LOG_BYTES)
+            hand.logs.ship(
+                self._client(),
+                lambda: self._hands.wanted(hand),  # noqa: B023
+                INLINE_LOG_BYTES,
+            )
 
     def _handover(self, hand: TaskInHand) -> Handover:
-        return Handover(hand, self._runner, self._client(), lambda: self._hands.wanted(hand),
-                        self._settings.upload_retry_s, self._settings.artifact_max_files)
+        return Handover(
+            hand,
+            self._runner,
+            self._client(),
+            lambda: self._hands.wanted(hand),
+            self._settings.upload_retry_s,
+            self._settings.artifact_max_files,
+        )

@@ -16,12 +16,31 @@ from gpuservice.agent.data import beneath
 from gpuservice.agent.task_files import Launch
 
 #: Reasons of exec(2) that speak of the program, not of the node.
-_PROGRAM_FAULTS = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR,
-                             errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EPERM,
-                             errno.ELIBBAD, errno.EINVAL})
+_PROGRAM_FAULTS = frozenset(
+    {
+        errno.ENOENT,
+        errno.EACCES,
+        errno.ENOEXEC,
+        errno.ENOTDIR,
+        errno.ELOOP,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.EPERM,
+        errno.ELIBBAD,
+        errno.EINVAL,
+    }
+)
 #: Signals that supervisors ignore or handle, given back their meaning before the program starts.
-_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD,
-          signal.SIGUSR1, signal.SIGUSR2, signal.SIGXFSZ)
+_RESET = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGPIPE,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXFSZ,
+)
 
 
 def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell: int) -> NoReturn:
@@ -51,7 +70,7 @@ def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell
         step = "image"
         _execute(launch)
     except OSError as error:
-        fault = (step if step != "image" or error.errno in _PROGRAM_FAULTS else "platform")
+        fault = step if step != "image" or error.errno in _PROGRAM_FAULTS else "platform"
         message = {"class": fault, "evidence": _evidence(error, launch, step)}
         os.write(tell, json.dumps(message).encode())
     except BaseException as error:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gpuservice.agent.log_shipping import LogCursor
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import Failure, LogPiece, TaskOrder, TaskReport, TaskState
+from gpuservice.agent.wire import Failure, LogPiece, TaskReport, TaskState
 
 
 @dataclass(slots=True)
@@ -44,8 +45,11 @@ class TaskInHand:
     def keeps_checkpoint(self) -> bool:
         """Whether this rank's checkpoint is kept."""
         spec = self.order.spec
-        return (spec is not None and spec.checkpoint is not None
-                and (spec.checkpoint.ranks == "all" or self.order.rank == 0))
+        return (
+            spec is not None
+            and spec.checkpoint is not None
+            and (spec.checkpoint.ranks == "all" or self.order.rank == 0)
+        )
 
     def fail(self, kind: str, evidence: str) -> None:
         """Note a failure; the first one stands."""
@@ -65,10 +69,17 @@ class TaskInHand:
         result = self.result or Result()
         gone = self.state == "gone"
         return TaskReport(
-            task_id=self.order.task_id, state=self.state, started_at=_when(self.started_at),
-            ended_at=_when(result.ended_at), exit_code=result.exit_code, signal=result.signal,
-            oom=result.oom, timed_out=result.timed_out, failure=self.failure if gone else None,
-            log=log)
+            task_id=self.order.task_id,
+            state=self.state,
+            started_at=_when(self.started_at),
+            ended_at=_when(result.ended_at),
+            exit_code=result.exit_code,
+            signal=result.signal,
+            oom=result.oom,
+            timed_out=result.timed_out,
+            failure=self.failure if gone else None,
+            log=log,
+        )
 
 
 def _when(seconds: float | None) -> datetime | None:

@@ -25,8 +25,15 @@ _TOO_MUCH = (403, 413)
 class Handover:
     """Uploads of one task. ``wanted`` says whether they still have a purpose."""
 
-    def __init__(self, hand: TaskInHand, runner: Runner, client: AgentClient,
-                 wanted: Callable[[], bool], patience_s: float, max_files: int) -> None:
+    def __init__(
+        self,
+        hand: TaskInHand,
+        runner: Runner,
+        client: AgentClient,
+        wanted: Callable[[], bool],
+        patience_s: float,
+        max_files: int,
+    ) -> None:
         self._hand, self._runner, self._client = hand, runner, client
         self._wanted, self._patience_s, self._max_files = wanted, patience_s, max_files
         self._task_id = hand.order.task_id
@@ -43,8 +50,9 @@ class Handover:
                 if "skipped" in content:
                     self._hand.logs.note(f"output {content['skipped']!r}: {content['why']}")
                 elif "failure" in content:
-                    self._give_up("outputs", content["failure"]["class"],
-                                  content["failure"]["evidence"])
+                    self._give_up(
+                        "outputs", content["failure"]["class"], content["failure"]["evidence"]
+                    )
                 elif file is not None:
                     count += 1
                     if count > self._max_files:
@@ -89,8 +97,11 @@ class Handover:
                         files.append(entry)
             if not files:
                 return False
-            patiently(lambda: self._client.complete_checkpoint(self._task_id, seq, files),
-                      self._patience_s, self._wanted)
+            patiently(
+                lambda: self._client.complete_checkpoint(self._task_id, seq, files),
+                self._patience_s,
+                self._wanted,
+            )
             self._hand.checkpoint_seq = seq
             return True
 
@@ -103,8 +114,11 @@ class Handover:
                 size += len(piece)
             after = os.fstat(file.fileno())
             if size != before.st_size or (before.st_mtime_ns, before.st_size) != (
-                    after.st_mtime_ns, after.st_size):
+                after.st_mtime_ns,
+                after.st_size,
+            ):
                 return None
-            patiently(lambda: self._put(f"checkpoints/{seq}", path, copy), self._patience_s,
-                      self._wanted)
+            patiently(
+                lambda: self._put(f"checkpoints/{seq}", path, copy), self._patience_s, self._wanted
+            )
         return {"path": path, "size": size, "sha256": digest.hexdigest()}

@@ -12,10 +12,11 @@ from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import boot_time
 from gpuservice.agent.log_shipping import LogCursor
+from gpuservice.agent.orders import SyncAnswer, TaskOrder
 from gpuservice.agent.runner import Event, Runner, Started
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import INLINE_LOG_BYTES, LogPiece, SyncAnswer, TaskOrder, TaskReport
+from gpuservice.agent.wire import INLINE_LOG_BYTES, LogPiece, TaskReport
 
 #: All short logs of one sync together, bytes: the service takes bodies of 1 MiB, and base64 and
 #: the rest of the report need room.
@@ -55,8 +56,12 @@ class Hands:
             changed = answer.revision > self.revision
             self.revision = answer.revision
             wanted = {order.task_id: order for order in answer.tasks}
-            fresh = [order for order in answer.tasks if order.task_id not in self._hands
-                     and self._forgotten.get(order.task_id, -1.0) < sent_at]
+            fresh = [
+                order
+                for order in answer.tasks
+                if order.task_id not in self._hands
+                and self._forgotten.get(order.task_id, -1.0) < sent_at
+            ]
             launches = self._begin(fresh)
             for order in answer.tasks:
                 if order.action == "stop":
@@ -67,8 +72,11 @@ class Hands:
 
     def _begin(self, orders: Sequence[TaskOrder]) -> list[TaskInHand]:
         """Hands for new orders; those that must not run are gone from the start."""
-        startable = [order for order in orders if order.action == "run" and order.fault is None
-                     and order.task_id not in self._journal]
+        startable = [
+            order
+            for order in orders
+            if order.action == "run" and order.fault is None and order.task_id not in self._journal
+        ]
         known = {order.task_id for order in orders if order.task_id in self._journal}
         self._journal.record([order.task_id for order in startable])
         launches = []
@@ -183,8 +191,12 @@ class Hands:
         due = []
         for hand in self._running():
             checkpoint = hand.order.spec.checkpoint if hand.order.spec else None
-            if (hand.keeps_checkpoint and checkpoint is not None and checkpoint.interval_s
-                    and now - hand.checkpointed_at >= checkpoint.interval_s):
+            if (
+                hand.keeps_checkpoint
+                and checkpoint is not None
+                and checkpoint.interval_s
+                and now - hand.checkpointed_at >= checkpoint.interval_s
+            ):
                 hand.checkpointed_at = now
                 due.append(hand)
         return due
@@ -209,13 +221,19 @@ class Hands:
 
     def _running(self) -> list[TaskInHand]:
         with self._lock:
-            return [hand for hand in self._hands.values()
-                    if hand.state == "running" and not hand.discarded]
+            return [
+                hand
+                for hand in self._hands.values()
+                if hand.state == "running" and not hand.discarded
+            ]
 
     def _new(self, order: TaskOrder) -> TaskInHand:
         with self._lock:
-            logs = LogCursor(order.task_id, self._runner.log_directory(order.task_id),
-                             self._settings.log_chunk_bytes)
+            logs = LogCursor(
+                order.task_id,
+                self._runner.log_directory(order.task_id),
+                self._settings.log_chunk_bytes,
+            )
             hand = TaskInHand(order=order, logs=logs)
             self._hands[order.task_id] = hand
             return hand
@@ -224,8 +242,10 @@ class Hands:
         task_id = hand.order.task_id
         del self._hands[task_id]
         now = boot_time()
-        self._forgotten = {one: at for one, at in self._forgotten.items()
-                           if now - at < _REMEMBER_S} if len(self._forgotten) > 1000 \
+        self._forgotten = (
+            {one: at for one, at in self._forgotten.items() if now - at < _REMEMBER_S}
+            if len(self._forgotten) > 1000
             else self._forgotten
+        )
         self._forgotten[task_id] = now
         self._runner.clean(task_id)

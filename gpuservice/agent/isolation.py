@@ -45,15 +45,24 @@ def enter(namespace_fd: int, kind: int) -> None:
     _check(_libc.setns(ctypes.c_int(namespace_fd), ctypes.c_int(kind)), "setns")
 
 
-def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
-          ) -> None:
+def mount(
+    source: str | None, target: str, kind: str | None, flags: int, data: str | None = None
+) -> None:
     """Mount, as mount(2).
 
     :raises OSError: when it is refused.
     """
     encoded = [None if text is None else os.fsencode(text) for text in (source, target, kind)]
-    _check(_libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags),
-                       None if data is None else data.encode()), f"mount {target}")
+    _check(
+        _libc.mount(
+            encoded[0],
+            encoded[1],
+            encoded[2],
+            ctypes.c_ulong(flags),
+            None if data is None else data.encode(),
+        ),
+        f"mount {target}",
+    )
 
 
 def die_with_parent() -> None:

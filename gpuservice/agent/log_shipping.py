@@ -21,14 +21,22 @@ class LogCursor:
         self._taken = dict.fromkeys(STREAMS, 0)
         #: Streams the service takes no more of: capped there, or given up.
         self._full: set[str] = set()
-        self._readers = {} if directory is None else {
-            stream: SegmentReader(directory, stream) for stream in STREAMS}
+        self._readers = (
+            {}
+            if directory is None
+            else {stream: SegmentReader(directory, stream) for stream in STREAMS}
+        )
 
     def backlog(self) -> int:
         """Bytes of the longer waiting stream."""
-        return max((reader.size() - self._taken[stream]
-                    for stream, reader in self._readers.items() if stream not in self._full),
-                   default=0)
+        return max(
+            (
+                reader.size() - self._taken[stream]
+                for stream, reader in self._readers.items()
+                if stream not in self._full
+            ),
+            default=0,
+        )
 
     def inline(self, end: bool, most: int = INLINE_LOG_BYTES) -> dict[str, LogPiece]:
         """Short pieces to ride in a sync; a stream with more waiting goes by ``ship``."""
@@ -55,8 +63,11 @@ class LogCursor:
         :raises ApiAway, Fenced, Revoked: from the client; what was taken stays taken.
         """
         for stream, reader in self._readers.items():
-            while (wanted() and stream not in self._full
-                   and reader.size() - self._taken[stream] > leave):
+            while (
+                wanted()
+                and stream not in self._full
+                and reader.size() - self._taken[stream] > leave
+            ):
                 offset, data = reader.read(self._taken[stream], self._chunk)
                 if not data:
                     break
@@ -90,7 +101,11 @@ class LogCursor:
         """Go to where the service stands; what lies before the first kept byte is lost."""
         start, data = self._readers[stream].read(wanted, 1)
         if start != wanted or not data or wanted == offset:
-            LOG.warning("task %s: %s is given up: bytes from %d are no longer here",
-                        self._task_id, stream, wanted)
+            LOG.warning(
+                "task %s: %s is given up: bytes from %d are no longer here",
+                self._task_id,
+                stream,
+                wanted,
+            )
             self._full.add(stream)
         self._taken[stream] = wanted

@@ -35,7 +35,7 @@ class SegmentWriter:
             try:
                 if self._room <= 0:
                     self._next_segment()
-                count = os.write(self._file, view[:self._room])
+                count = os.write(self._file, view[: self._room])
             except OSError:
                 self.dropped += len(view)
                 return
@@ -63,9 +63,11 @@ class SegmentReader:
             names = os.listdir(self._directory)
         except FileNotFoundError:
             return []
-        return sorted((int(name[len(prefix):]), os.path.join(self._directory, name))
-                      for name in names
-                      if name.startswith(prefix) and name[len(prefix):].isdigit())
+        return sorted(
+            (int(name[len(prefix) :]), os.path.join(self._directory, name))
+            for name in names
+            if name.startswith(prefix) and name[len(prefix) :].isdigit()
+        )
 
     def size(self) -> int:
         """Offset after the last byte there is now."""

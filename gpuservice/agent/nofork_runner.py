@@ -13,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import DataMessage, Ended, Event, Started
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import Capabilities, TaskOrder
+from gpuservice.agent.wire import Capabilities
 
 #: How long a task pretends to run, seconds; from the task's environment.
 SECONDS = "GPUSERVICE_NOFORK_SECONDS"
@@ -63,12 +64,20 @@ class NoForkRunner:
         with self._changed:
             if task_id in self._running:
                 number = 15 if grace_s > 0 else 9
-                self._end(task_id, Result(started_at=self._running[task_id], signal=number,
-                                          ended_at=time.time(), cause="stop"))
+                self._end(
+                    task_id,
+                    Result(
+                        started_at=self._running[task_id],
+                        signal=number,
+                        ended_at=time.time(),
+                        cause="stop",
+                    ),
+                )
                 self._changed.notify()
 
-    def helper(self, task_id: str, kind: str
-               ) -> contextlib.AbstractContextManager[Iterator[DataMessage]]:
+    def helper(
+        self, task_id: str, kind: str
+    ) -> contextlib.AbstractContextManager[Iterator[DataMessage]]:
         """There is no data."""
         return contextlib.nullcontext(iter([DataMessage({"done": True}, None)]))
 
@@ -82,8 +91,12 @@ class NoForkRunner:
             while self._due and self._due[0][0] <= time.monotonic():
                 _, task_id = heapq.heappop(self._due)
                 if task_id in self._running:
-                    self._end(task_id, Result(started_at=self._running[task_id],
-                                              ended_at=time.time(), exit_code=0))
+                    self._end(
+                        task_id,
+                        Result(
+                            started_at=self._running[task_id], ended_at=time.time(), exit_code=0
+                        ),
+                    )
             found = list(self._events)
             self._events.clear()
             return found

@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 
 from gpuservice.agent.client import AgentClient, ApiAway, Refused
 from gpuservice.agent.data import beneath
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import Runner
-from gpuservice.agent.wire import Device, TaskOrder
+from gpuservice.agent.wire import Device
 
 #: The variable that says which devices a program sees, by vendor.
-VISIBLE_DEVICES = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES",
-                   "ascend": "ASCEND_RT_VISIBLE_DEVICES", "huawei": "ASCEND_RT_VISIBLE_DEVICES"}
+VISIBLE_DEVICES = {
+    "nvidia": "CUDA_VISIBLE_DEVICES",
+    "amd": "ROCR_VISIBLE_DEVICES",
+    "ascend": "ASCEND_RT_VISIBLE_DEVICES",
+    "huawei": "ASCEND_RT_VISIBLE_DEVICES",
+}
 
 _T = TypeVar("_T")
 
@@ -74,8 +79,14 @@ def needs_time(order: TaskOrder) -> bool:
 class Preparation:
     """Makes one task ready to launch."""
 
-    def __init__(self, order: TaskOrder, runner: Runner, devices: Sequence[Device],
-                 wanted: Callable[[], bool], patience_s: float) -> None:
+    def __init__(
+        self,
+        order: TaskOrder,
+        runner: Runner,
+        devices: Sequence[Device],
+        wanted: Callable[[], bool],
+        patience_s: float,
+    ) -> None:
         self._order, self._runner, self._devices = order, runner, devices
         self._wanted, self._patience_s = wanted, patience_s
 
@@ -99,8 +110,9 @@ class Preparation:
     def _older_checkpoint(self, client: AgentClient) -> Mapping[str, Any] | None:
         task_id = self._order.task_id
         try:
-            return patiently(lambda: client.newest_checkpoint(task_id), self._patience_s,
-                             self._wanted)
+            return patiently(
+                lambda: client.newest_checkpoint(task_id), self._patience_s, self._wanted
+            )
         except (ApiAway, Refused) as error:
             raise PreparationFailed("platform", f"checkpoint: {error}") from error
 
@@ -120,12 +132,20 @@ class Preparation:
             owner = os.fstat(root)
             for entry in checkpoint["files"]:
                 names = beneath.parts(str(entry["path"]))
-                patiently(lambda: self._download(client, root, names),  # noqa: B023
-                          self._patience_s, self._wanted)
+                patiently(
+                    lambda: self._download(client, root, names),  # noqa: B023
+                    self._patience_s,
+                    self._wanted,
+                )
                 for depth in range(len(names)):
                     parent = beneath.open_directory(root, names[:depth])
-                    os.chown(names[depth], owner.st_uid, owner.st_gid, dir_fd=parent,
-                             follow_symlinks=False)
+                    os.chown(
+                        names[depth],
+                        owner.st_uid,
+                        owner.st_gid,
+                        dir_fd=parent,
+                        follow_symlinks=False,
+                    )
                     os.close(parent)
         except (ApiAway, Refused, OSError, beneath.UnsafePath) as error:
             raise PreparationFailed("platform", f"checkpoint: {error}") from error

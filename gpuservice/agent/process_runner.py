@@ -20,13 +20,14 @@ from typing import Any
 from gpuservice.agent import process_tree, task_files
 from gpuservice.agent.data import beneath
 from gpuservice.agent.lease import boot_id
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import DataMessage, Ended, Event, LaunchError, Started
 from gpuservice.agent.sandbox import Sandbox
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.spawning import Spawner
 from gpuservice.agent.task_files import Launch, Result
 from gpuservice.agent.uids import UidPool, UidsExhausted
-from gpuservice.agent.wire import Capabilities, TaskOrder, WireError
+from gpuservice.agent.wire import Capabilities, WireError
 
 LOG = logging.getLogger(__name__)
 #: How long a sweep after a dead supervisor may take before what is left is reported, seconds.
@@ -100,9 +101,14 @@ class ProcessRunner:
         with self._lock:
             self._unclaimed[task_id] = time.monotonic()
         try:
-            self._spawner.request({"op": "launch", "task_id": task_id,
-                                   "directory": self._directory(task_id),
-                                   "pid_namespace": "pid" in self._sandbox.namespaces})
+            self._spawner.request(
+                {
+                    "op": "launch",
+                    "task_id": task_id,
+                    "directory": self._directory(task_id),
+                    "pid_namespace": "pid" in self._sandbox.namespaces,
+                }
+            )
         except OSError as error:
             LOG.warning("task %s: the spawner is not there: %s", task_id, error)
         self._wake_up()
@@ -111,8 +117,9 @@ class ProcessRunner:
         """Write the wish down and wake the supervisor; it looks by itself twice a second, too."""
         directory = self._directory(task_id)
         with contextlib.suppress(FileNotFoundError):
-            task_files.write_json(f"{directory}/{task_files.STOP}",
-                                  {"grace_s": grace_s, "signal": signal_name})
+            task_files.write_json(
+                f"{directory}/{task_files.STOP}", {"grace_s": grace_s, "signal": signal_name}
+            )
         with self._lock:
             handle = self._watched.get(task_id)
             if handle is not None:
@@ -175,12 +182,19 @@ class ProcessRunner:
         directory = self._directory(task_id)
         self._make_place(directory)
         try:
-            launch = self._launch_of(None, {"PATH": self._settings.base_env["PATH"]}, sandbox,
-                                     directory)
+            launch = self._launch_of(
+                None, {"PATH": self._settings.base_env["PATH"]}, sandbox, directory
+            )
             self.make_box(launch, script)
             self._write_order(launch, {})
-            self._spawner.request({"op": "launch", "task_id": task_id, "directory": directory,
-                                   "pid_namespace": "pid" in sandbox.namespaces})
+            self._spawner.request(
+                {
+                    "op": "launch",
+                    "task_id": task_id,
+                    "directory": directory,
+                    "pid_namespace": "pid" in sandbox.namespaces,
+                }
+            )
             until = time.monotonic() + 10
             while (result := task_files.load_result(directory)) is None:
                 if time.monotonic() > until:
@@ -203,8 +217,12 @@ class ProcessRunner:
         os.makedirs(launch.work, mode=0o700, exist_ok=True)
         if script is not None:
             path = f"{launch.box}/script"
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700), "w",
-                      encoding="utf-8", newline="") as file:
+            with open(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700),
+                "w",
+                encoding="utf-8",
+                newline="",
+            ) as file:
                 file.write(script)
             os.chmod(path, 0o700)
             if launch.uid is not None:
@@ -232,37 +250,64 @@ class ProcessRunner:
         self._selector.register(spawner.events, selectors.EVENT_READ, None)
         return spawner
 
-    def _launch_of(self, order: TaskOrder | None, env: Mapping[str, str], sandbox: Sandbox,
-                   directory: str) -> Launch:
+    def _launch_of(
+        self, order: TaskOrder | None, env: Mapping[str, str], sandbox: Sandbox, directory: str
+    ) -> Launch:
         spec = None if order is None else order.spec
         uid = self._uids.claim(directory) if sandbox.own_uid and self._uids else None
         name = os.path.basename(directory)
-        kept = {} if spec is None or spec.checkpoint is None else {
-            "GPUSERVICE_CHECKPOINT_DIR": os.path.join(
-                directory, "box/work", *beneath.parts(spec.checkpoint.path))}
+        kept = (
+            {}
+            if spec is None or spec.checkpoint is None
+            else {
+                "GPUSERVICE_CHECKPOINT_DIR": os.path.join(
+                    directory, "box/work", *beneath.parts(spec.checkpoint.path)
+                )
+            }
+        )
         return Launch(
-            task_id=name, directory=directory,
+            task_id=name,
+            directory=directory,
             argv=list(spec.command) if spec is not None and spec.command else None,
-            env={"HOME": f"{directory}/box/work", **self._settings.base_env, **env, **kept,
-                 process_tree.MARKER: name},
-            workdir=(spec.workdir if spec else None) or "", uid=uid,
-            namespaces=list(sandbox.namespaces), cover=sandbox.cover, groups=dict(sandbox.groups),
+            env={
+                "HOME": f"{directory}/box/work",
+                **self._settings.base_env,
+                **env,
+                **kept,
+                process_tree.MARKER: name,
+            },
+            workdir=(spec.workdir if spec else None) or "",
+            uid=uid,
+            namespaces=list(sandbox.namespaces),
+            cover=sandbox.cover,
+            groups=dict(sandbox.groups),
             memory_mib=spec.memory_mib if spec else sandbox.probe_memory_mib,
             vcpus=spec.vcpus if spec else None,
             time_limit_s=spec.time_limit_s if spec else 10,
-            grace_s=order.grace_s if order else 0, signal=order.signal if order else "TERM",
+            grace_s=order.grace_s if order else 0,
+            signal=order.signal if order else "TERM",
             log_max_bytes=spec.log_max_bytes if spec else 4096,
-            log_segment_bytes=self._settings.log_segment_bytes, lease_file=self._lease_file,
-            orphan_after_s=self._settings.orphan_after_s)
+            log_segment_bytes=self._settings.log_segment_bytes,
+            lease_file=self._lease_file,
+            orphan_after_s=self._settings.orphan_after_s,
+        )
 
     def _write_order(self, launch: Launch, task: Mapping[str, Any]) -> None:
         settings = self._settings
-        task_files.write_json(f"{launch.directory}/{task_files.ORDER}", {
-            "launch": asdict(launch), "task": task,
-            "data": {"file_roots": settings.file_roots, "max_bytes": settings.input_max_bytes,
-                     "denied_networks": settings.denied_networks,
-                     "allow_loopback_http": settings.allow_loopback_http,
-                     "timeout_s": settings.fetch_timeout_s}})
+        task_files.write_json(
+            f"{launch.directory}/{task_files.ORDER}",
+            {
+                "launch": asdict(launch),
+                "task": task,
+                "data": {
+                    "file_roots": settings.file_roots,
+                    "max_bytes": settings.input_max_bytes,
+                    "denied_networks": settings.denied_networks,
+                    "allow_loopback_http": settings.allow_loopback_http,
+                    "timeout_s": settings.fetch_timeout_s,
+                },
+            },
+        )
 
     def _wake_up(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -334,10 +379,18 @@ class ProcessRunner:
         uid = (order.get("launch") or {}).get("uid")
         held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
         left = process_tree.sweep(task_id, uid, _SWEEP_S)
-        evidence = ("its supervisor ended without a result" if held.get("pid")
-                    else "no supervisor took it up before the agent or its spawner ended")
+        evidence = (
+            "its supervisor ended without a result"
+            if held.get("pid")
+            else "no supervisor took it up before the agent or its spawner ended"
+        )
         if left:
             evidence += f"; processes that cannot be ended: {left}"
         started = task_files.read_json(f"{directory}/{task_files.STARTED}") or {}
-        return Result(started_at=started.get("started_at"), ended_at=time.time(), cause="lost",
-                      failure_class="node_failure", evidence=evidence)
+        return Result(
+            started_at=started.get("started_at"),
+            ended_at=time.time(),
+            cause="lost",
+            failure_class="node_failure",
+            evidence=evidence,
+        )

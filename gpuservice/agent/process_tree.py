@@ -24,7 +24,7 @@ def start_time(pid: int | str) -> int | None:
             text = file.read()
     except OSError:
         return None
-    fields = text[text.rindex(b")") + 2:].split()
+    fields = text[text.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
@@ -39,7 +39,7 @@ def descendants(root: int) -> list[int]:
                 text = file.read()
         except OSError:
             continue
-        fields = text[text.rindex(b")") + 2:].split()
+        fields = text[text.rindex(b")") + 2 :].split()
         if fields[0] not in (b"Z", b"X"):
             children.setdefault(int(fields[1]), []).append(int(name))
     found, ahead = [], [root]

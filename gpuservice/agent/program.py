@@ -22,15 +22,26 @@ LOG = logging.getLogger(__name__)
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gpuservice-agent", description="Runs the service's tasks on this GPU node.")
-    parser.add_argument("--user-data", required=True, metavar="FILE",
-                        help="JSON with api_url, ca_file, node_id and the bootstrap token")
-    parser.add_argument("--state-dir", required=True, metavar="DIR",
-                        help="where the agent keeps its identity, journal and tasks")
-    parser.add_argument("--config-file", metavar="FILE",
-                        help="JSON with settings of the agent")
-    parser.add_argument("--stop-tasks", action="store_true",
-                        help="end all tasks when the agent is told to end (SIGTERM)")
+        prog="gpuservice-agent", description="Runs the service's tasks on this GPU node."
+    )
+    parser.add_argument(
+        "--user-data",
+        required=True,
+        metavar="FILE",
+        help="JSON with api_url, ca_file, node_id and the bootstrap token",
+    )
+    parser.add_argument(
+        "--state-dir",
+        required=True,
+        metavar="DIR",
+        help="where the agent keeps its identity, journal and tasks",
+    )
+    parser.add_argument("--config-file", metavar="FILE", help="JSON with settings of the agent")
+    parser.add_argument(
+        "--stop-tasks",
+        action="store_true",
+        help="end all tasks when the agent is told to end (SIGTERM)",
+    )
     parser.add_argument("--debug", action="store_true", help="log more")
     return parser
 
@@ -38,8 +49,11 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns 0 then, 1 when refused, 2 for wrong files."""
     given = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.DEBUG if given.debug else logging.INFO, stream=sys.stderr,
-                        format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=logging.DEBUG if given.debug else logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     os.umask(0o077)
     try:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent needs of whatever runs its tasks: the interface, its events, and none of its means.
-"""
+"""What an agent needs of whatever runs its tasks: the interface and its events, not its means."""
 
 from __future__ import annotations
 
@@ -9,8 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import Capabilities, TaskOrder
+from gpuservice.agent.wire import Capabilities
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,12 @@ class Sandbox:
     @property
     def capabilities(self) -> Capabilities:
         """As told to the service. Devices are not filtered: visibility is by environment."""
-        return Capabilities(own_uid=self.own_uid, namespaces=self.namespaces,
-                            private_tmp="mount" in self.namespaces,
-                            cgroups="memory" in self.groups)
+        return Capabilities(
+            own_uid=self.own_uid,
+            namespaces=self.namespaces,
+            private_tmp="mount" in self.namespaces,
+            cgroups="memory" in self.groups,
+        )
 
     @property
     def needs_passage(self) -> bool:
@@ -46,8 +49,9 @@ class Sandbox:
         return self.own_uid and "mount" not in self.namespaces
 
     @classmethod
-    def prove(cls, state_dir: str, settings: AgentSettings,
-              try_out: Callable[[Sandbox, str], str | None]) -> Sandbox:
+    def prove(
+        cls, state_dir: str, settings: AgentSettings, try_out: Callable[[Sandbox, str], str | None]
+    ) -> Sandbox:
         """The strongest sandbox in which the probe ran and saw what it should."""
         root = os.geteuid() == 0
         cover = isolation.cover_of(state_dir)
@@ -55,11 +59,17 @@ class Sandbox:
         for uid in (True, False):
             for spaces in (_ALL, ()):
                 if (uid and (not root or settings.own_uid is False)) or (
-                        spaces and (not root or settings.namespaces is False)):
+                    spaces and (not root or settings.namespaces is False)
+                ):
                     continue
-                for where in ([groups, {}] if groups else [{}]):
-                    one = cls(own_uid=uid, namespaces=spaces, cover=cover, groups=where,
-                              probe_memory_mib=64 if where else None)
+                for where in [groups, {}] if groups else [{}]:
+                    one = cls(
+                        own_uid=uid,
+                        namespaces=spaces,
+                        cover=cover,
+                        groups=where,
+                        probe_memory_mib=64 if where else None,
+                    )
                     if not spaces and uid:
                         os.chmod(state_dir, 0o711)
                     if one._holds(try_out(one, _PROBE)):

@@ -15,8 +15,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def _inherited_environment() -> dict[str, str]:
     """The node's own environment for tasks: a search path and a language, nothing else."""
-    return {"PATH": os.environ.get("PATH", DEFAULT_PATH),
-            "LANG": os.environ.get("LANG", "C.UTF-8")}
+    return {"PATH": os.environ.get("PATH", DEFAULT_PATH), "LANG": os.environ.get("LANG", "C.UTF-8")}
 
 
 class SettingsError(ValueError):
@@ -101,8 +100,12 @@ class UserData:
         :raises SettingsError: when a field is missing.
         """
         try:
-            return cls(api_url=str(body["api_url"]).rstrip("/"), node_id=str(body["node_id"]),
-                       bootstrap=str(body["bootstrap"]), ca_file=body.get("ca_file"),
-                       server_id=body.get("server_id"))
+            return cls(
+                api_url=str(body["api_url"]).rstrip("/"),
+                node_id=str(body["node_id"]),
+                bootstrap=str(body["bootstrap"]),
+                ca_file=body.get("ca_file"),
+                server_id=body.get("server_id"),
+            )
         except KeyError as error:
             raise SettingsError(f"user data without {error}") from error

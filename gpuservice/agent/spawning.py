@@ -17,8 +17,9 @@ from gpuservice.agent.runner import DataMessage
 
 #: The directory that holds the package, for an interpreter that sees nothing else of ours.
 _HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_PROGRAM = (f"import sys; sys.path.append({_HOME!r}); "
-            "from gpuservice.agent.spawner import main; main()")
+_PROGRAM = (
+    f"import sys; sys.path.append({_HOME!r}); from gpuservice.agent.spawner import main; main()"
+)
 _MESSAGE_BYTES = 262144
 
 
@@ -30,8 +31,14 @@ class Spawner:
         with theirs, open(error_log, "ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-S", "-E", "-s", "-c", _PROGRAM, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, close_fds=True,
-                pass_fds=(theirs.fileno(),), env={"LANG": "C.UTF-8"}, start_new_session=True)
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                close_fds=True,
+                pass_fds=(theirs.fileno(),),
+                env={"LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
         self.events = ours
         self.events.setblocking(False)
 
@@ -69,8 +76,7 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours:
             with theirs:
-                self.request({"op": "help", "directory": directory, "kind": kind},
-                             theirs.fileno())
+                self.request({"op": "help", "directory": directory, "kind": kind}, theirs.fileno())
             yield _messages(ours)
 
     def close(self) -> None:

@@ -63,8 +63,12 @@ class Supervisor:
         self._group = TaskGroup(launch.groups, launch.task_id)
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
-        self._logs = {stream: SegmentWriter(launch.directory, stream, launch.log_max_bytes,
-                                            launch.log_segment_bytes) for stream in STREAMS}
+        self._logs = {
+            stream: SegmentWriter(
+                launch.directory, stream, launch.log_max_bytes, launch.log_segment_bytes
+            )
+            for stream in STREAMS
+        }
         self._pipes: dict[int, SegmentWriter] = {}
         self._main = 0
         self._status: int | None = None
@@ -105,8 +109,9 @@ class Supervisor:
         ends = {stream: os.pipe2(os.O_CLOEXEC) for stream in STREAMS}
         self._main = os.fork()
         if self._main == 0:
-            execution.become_task(self._launch, self._group, ends["stdout"][1],
-                                  ends["stderr"][1], tell)
+            execution.become_task(
+                self._launch, self._group, ends["stdout"][1], ends["stderr"][1], tell
+            )
         os.close(tell)
         for stream, (reading, writing) in ends.items():
             os.close(writing)
@@ -143,8 +148,9 @@ class Supervisor:
 
     def _announce(self) -> None:
         self._announced = True
-        task_files.write_json(f"{self._launch.directory}/{task_files.STARTED}",
-                              {"started_at": self._started_at})
+        task_files.write_json(
+            f"{self._launch.directory}/{task_files.STARTED}", {"started_at": self._started_at}
+        )
         self.tell("started")
 
     def _must_die(self, now: float) -> bool:
@@ -220,8 +226,7 @@ class Supervisor:
             elif self._launch.uid is not None:
                 process_tree.kill_everything_of(self._launch.uid)
             else:
-                process_tree.kill_each(
-                    process_tree.descendants(int(os.readlink("/proc/self"))))
+                process_tree.kill_each(process_tree.descendants(int(os.readlink("/proc/self"))))
             self._poll.poll(pause * 1000)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
@@ -248,18 +253,35 @@ class Supervisor:
                 number = os.WTERMSIG(status)
             else:
                 code = os.WEXITSTATUS(status)
-        out_of_memory = code != 0 and failure is None and (
-            self._group.killed_for_memory()
-            or (number == signal.SIGKILL and self._cause is None
-                and kernel_oom_kills() > kills_before))
+        out_of_memory = (
+            code != 0
+            and failure is None
+            and (
+                self._group.killed_for_memory()
+                or (
+                    number == signal.SIGKILL
+                    and self._cause is None
+                    and kernel_oom_kills() > kills_before
+                )
+            )
+        )
         fault = failure or {}
         if self._cause in ("lease", "orphan"):
             fault = {"class": "node_failure", "evidence": _LOST[self._cause]}
-        return Result(started_at=self._started_at, ended_at=time.time(), exit_code=code,
-                      signal=number, oom=out_of_memory, timed_out=self._cause == "limit",
-                      cause="setup" if failure else self._cause,
-                      failure_class=fault.get("class"), evidence=fault.get("evidence"))
+        return Result(
+            started_at=self._started_at,
+            ended_at=time.time(),
+            exit_code=code,
+            signal=number,
+            oom=out_of_memory,
+            timed_out=self._cause == "limit",
+            cause="setup" if failure else self._cause,
+            failure_class=fault.get("class"),
+            evidence=fault.get("evidence"),
+        )
 
 
-_LOST = {"lease": "the node's lease ran out before the service was reached again",
-         "orphan": "no agent adopted the task in time"}
+_LOST = {
+    "lease": "the node's lease ran out before the service was reached again",
+    "orphan": "no agent adopted the task in time",
+}

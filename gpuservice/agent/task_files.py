@@ -14,7 +14,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ORDER, SUPERVISOR, STARTED, STOP, RESULT = (
-    "order.json", "supervisor", "started", "stop", "result.json")
+    "order.json",
+    "supervisor",
+    "started",
+    "stop",
+    "result.json",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,7 @@ def write_json(path: str, content: Any, *, durable: bool = False) -> None:
     with open(handle, "wb", buffering=0) as file:
         view = memoryview(json.dumps(content).encode())
         while view:
-            view = view[file.write(view):]
+            view = view[file.write(view) :]
         if durable:
             os.fdatasync(handle)
     os.replace(scratch, path)

@@ -32,7 +32,10 @@ class StrictRequest(Request):
 
 
 def create_app(
-    services: Services, strategy: Strategy, enforcer: Enforcer, conf: cfg.ConfigOpts,
+    services: Services,
+    strategy: Strategy,
+    enforcer: Enforcer,
+    conf: cfg.ConfigOpts,
     observe: Callable[[str, str, int, float], None] | None = None,
 ) -> Flask:
     """The WSGI application.
@@ -47,8 +50,13 @@ def create_app(
     rows = endpoints()
     for row in rows:
         name = f"{row.method} {row.path}"
-        app.add_url_rule(f"/v1{row.path}", name, _view(dispatcher, row), methods=[row.method],
-                         provide_automatic_options=False)
+        app.add_url_rule(
+            f"/v1{row.path}",
+            name,
+            _view(dispatcher, row),
+            methods=[row.method],
+            provide_automatic_options=False,
+        )
     _public(app, rows)
     _handlers(app)
     return app
@@ -78,13 +86,20 @@ def _public(app: Flask, rows: Iterable[Endpoint]) -> None:
 
     def healthcheck() -> Response:
         found = Response.from_app(health, request.environ)
-        return dressed(Response(found.data, found.status_code, mimetype=found.mimetype),
-                       RequestIds.of(request))
+        return dressed(
+            Response(found.data, found.status_code, mimetype=found.mimetype), RequestIds.of(request)
+        )
 
-    for path, view in (("/", version_list), ("/v1", version_one), ("/v1/", version_one),
-                       ("/v1/openapi.json", served_openapi), ("/healthcheck", healthcheck)):
-        app.add_url_rule(path, f"public {path}", view, methods=["GET"],
-                         provide_automatic_options=False)
+    for path, view in (
+        ("/", version_list),
+        ("/v1", version_one),
+        ("/v1/", version_one),
+        ("/v1/openapi.json", served_openapi),
+        ("/healthcheck", healthcheck),
+    ):
+        app.add_url_rule(
+            path, f"public {path}", view, methods=["GET"], provide_automatic_options=False
+        )
 
 
 def _handlers(app: Flask) -> None:
@@ -94,8 +109,13 @@ def _handlers(app: Flask) -> None:
         ids = RequestIds.of(request)
         status = error.code or 500
         detail = f"{request.method} {request.path[:200]}: {error.name}."
-        body = errors.body(status, f"gpu.http.{error.name.lower().replace(' ', '_')}",
-                           error.name, detail, ids.local)
+        body = errors.body(
+            status,
+            f"gpu.http.{error.name.lower().replace(' ', '_')}",
+            error.name,
+            detail,
+            ids.local,
+        )
         response = json_response(body, status, ids)
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
@@ -105,12 +125,23 @@ def _handlers(app: Flask) -> None:
         ids = RequestIds.of(request)
         if isinstance(error, GpuServiceError):
             status = errors.status_of(error)
-            return json_response(errors.body(
-                status, error.error_code, error.title, error.detail, ids.local), status, ids)
+            return json_response(
+                errors.body(status, error.error_code, error.title, error.detail, ids.local),
+                status,
+                ids,
+            )
         LOG.error("Request %s failed", ids.local, exc_info=error)
-        return json_response(errors.body(
-            500, "gpu.platform.error", "The service failed",
-            "The service failed; its log has the request id.", ids.local), 500, ids)
+        return json_response(
+            errors.body(
+                500,
+                "gpu.platform.error",
+                "The service failed",
+                "The service failed; its log has the request id.",
+                ids.local,
+            ),
+            500,
+            ids,
+        )
 
     app.register_error_handler(HTTPException, on_http)
     app.register_error_handler(Exception, on_any)

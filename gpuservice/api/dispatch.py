@@ -48,8 +48,12 @@ class Dispatcher:
     """Answers requests for rows of the endpoint table."""
 
     def __init__(
-        self, services: Services, strategy: Strategy, enforcer: Enforcer,
-        conf: cfg.ConfigOpts, observe: Observe | None = None,
+        self,
+        services: Services,
+        strategy: Strategy,
+        enforcer: Enforcer,
+        conf: cfg.ConfigOpts,
+        observe: Observe | None = None,
     ) -> None:
         self._services = services
         self._strategy = strategy
@@ -74,9 +78,19 @@ class Dispatcher:
             if isinstance(error, NameTaken) and row.body is not None:
                 pointer = f"/{row.body['required'][0]}/name"
             response = json_response(
-                errors.body(status, error.error_code, error.title, error.detail, ids.local,
-                            pointer, error.meta), status, ids,
-                errors.headers_of(error, status))
+                errors.body(
+                    status,
+                    error.error_code,
+                    error.title,
+                    error.detail,
+                    ids.local,
+                    pointer,
+                    error.meta,
+                ),
+                status,
+                ids,
+                errors.headers_of(error, status),
+            )
         if self._observe is not None:
             self._observe(row.path, row.method, response.status_code, time.monotonic() - began)
         return response
@@ -90,10 +104,17 @@ class Dispatcher:
             strict_json.check_text(value, f"/{name}")
             if name != "path" and not _ID.match(value):
                 raise Invalid(f"{value[:80]!r} is not an id.", pointer=f"/{name}")
-        call = Call(caller, self._services, args, self._query(row, request),
-                    headers=request.headers, if_match=request.headers.get("If-Match"),
-                    listing=row.listing, path=request.path,
-                    base_url=self._conf.public_url or request.host_url)
+        call = Call(
+            caller,
+            self._services,
+            args,
+            self._query(row, request),
+            headers=request.headers,
+            if_match=request.headers.get("If-Match"),
+            listing=row.listing,
+            path=request.path,
+            base_url=self._conf.public_url or request.host_url,
+        )
         if row.raw_body:
             call.stream = request.stream  # type: ignore[assignment]
         elif row.body is not None:
@@ -102,26 +123,35 @@ class Dispatcher:
 
     def _caller(self, row: Endpoint, request: Request, ids: RequestIds) -> Caller:
         identity = self._strategy.identify(request.environ)
-        caller = Caller(identity.project_id, identity.user_id, identity.roles, ids.local,
-                        ids.given)
+        caller = Caller(identity.project_id, identity.user_id, identity.roles, ids.local, ids.given)
         if row.rule is None:
             # A route that enforces nothing is a defect, and must not answer.
             raise GpuServiceError(f"No policy rule is enforced for {row.method} {row.path}.")
         self._enforcer.enforce(row.rule, caller)
-        credentials = {"roles": sorted(identity.roles), "project_id": identity.project_id,
-                       "user_id": identity.user_id}
+        credentials = {
+            "roles": sorted(identity.roles),
+            "project_id": identity.project_id,
+            "user_id": identity.user_id,
+        }
         allows = self._enforcer.allows
         return Caller(
-            identity.project_id, identity.user_id, identity.roles, ids.local, ids.given,
-            is_admin=allows("admin", credentials), is_manager=allows("manager", credentials),
-            sees_all=allows("gpu:all_projects", credentials))
+            identity.project_id,
+            identity.user_id,
+            identity.roles,
+            ids.local,
+            ids.given,
+            is_admin=allows("admin", credentials),
+            is_manager=allows("manager", credentials),
+            sees_all=allows("gpu:all_projects", credentials),
+        )
 
     def _query(self, row: Endpoint, request: Request) -> dict[str, str]:
         query: dict[str, str] = {}
         for name, values in request.args.lists():
             if len(values) > 1:
-                raise Invalid(f"The query parameter {name[:80]!r} stands twice.",
-                              pointer=f"/{name}")
+                raise Invalid(
+                    f"The query parameter {name[:80]!r} stands twice.", pointer=f"/{name}"
+                )
             strict_json.check_text(name, "")
             strict_json.check_text(values[0], f"/{name}")
             query[name] = values[0]
@@ -135,8 +165,10 @@ class Dispatcher:
             schema = row.query.get(name)
             if schema is None:
                 allowed = ", ".join(sorted(row.query)) or "none"
-                raise Invalid(f"The query parameter {name[:80]!r} is unknown; allowed: "
-                              f"{allowed}.", pointer=f"/{name}")
+                raise Invalid(
+                    f"The query parameter {name[:80]!r} is unknown; allowed: {allowed}.",
+                    pointer=f"/{name}",
+                )
             read: Any = value
             if schema["type"] == "integer" and re.fullmatch(r"-?\d{1,15}", value, re.ASCII):
                 read = int(value)
@@ -159,12 +191,14 @@ class Dispatcher:
                 raise Invalid("Idempotency-Key must be 1 to 255 printable ASCII characters.")
             digest = hashlib.sha256(data + request.query_string).hexdigest()
             call.idempotency = IdempotencyKey(
-                call.caller.project_id, call.caller.user_id, request.path, key, digest)
+                call.caller.project_id, call.caller.user_id, request.path, key, digest
+            )
 
     def _respond(self, answer: Answer, row: Endpoint, ids: RequestIds) -> Response:
         if answer.raw is not None:
-            response = Response(answer.raw, status=answer.status,
-                                mimetype="application/octet-stream")
+            response = Response(
+                answer.raw, status=answer.status, mimetype="application/octet-stream"
+            )
             response.headers.update(dict(answer.headers))
             return dressed(response, ids)
         self._check_answer(answer, row)

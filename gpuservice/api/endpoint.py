@@ -86,14 +86,18 @@ class Table:
     def __init__(self) -> None:
         self.rows: list[Endpoint] = []
 
-    def add(self, method: str, path: str, rule: str | None, *statuses: int, **more: Any
-            ) -> Callable[[Verb], Verb]:
+    def add(
+        self, method: str, path: str, rule: str | None, *statuses: int, **more: Any
+    ) -> Callable[[Verb], Verb]:
         """Register a verb; the first line of its docstring is its summary."""
 
         def register(verb: Verb) -> Verb:
             lines = (verb.__doc__ or "").strip().splitlines()
-            self.rows.append(Endpoint(
-                method, path, verb, rule, statuses, summary=lines[0] if lines else "", **more))
+            self.rows.append(
+                Endpoint(
+                    method, path, verb, rule, statuses, summary=lines[0] if lines else "", **more
+                )
+            )
             return verb
 
         return register

@@ -47,13 +47,17 @@ def body(
 ) -> dict[str, Any]:
     """The body of every error answer."""
     entry: dict[str, Any] = {
-        "status": status, "code": code, "title": title, "detail": detail,
+        "status": status,
+        "code": code,
+        "title": title,
+        "detail": detail,
         "request_id": request_id,
         "links": [{"rel": "help", "href": HELP + code.replace(".", "-").replace("_", "-")}],
     }
     if pointer is not None:
-        entry["source"] = {"pointer": pointer if pointer.startswith("/") or not pointer
-                           else f"/{pointer}"}
+        entry["source"] = {
+            "pointer": pointer if pointer.startswith("/") or not pointer else f"/{pointer}"
+        }
     if meta:
         entry["meta"] = meta
     return {"errors": [entry]}

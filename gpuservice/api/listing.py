@@ -57,9 +57,7 @@ class Wanted:
     with_count: bool
 
 
-def read(
-    listing: Listing, query: Mapping[str, str], project_id: str, sees_all: bool
-) -> Wanted:
+def read(listing: Listing, query: Mapping[str, str], project_id: str, sees_all: bool) -> Wanted:
     """The page that a query asks for, within what the caller may see.
 
     :raises Invalid: for an unknown parameter or a wrong value.
@@ -74,14 +72,21 @@ def read(
             labels[name.removeprefix("labels.")] = value
         elif name not in names:
             allowed = ", ".join(sorted(names))
-            raise Invalid(f"The query parameter {name[:80]!r} is unknown; allowed: {allowed}.",
-                          pointer=f"/{name}")
+            raise Invalid(
+                f"The query parameter {name[:80]!r} is unknown; allowed: {allowed}.",
+                pointer=f"/{name}",
+            )
         elif name in listing.filters:
             where.append(_filter(name, value, listing.filters[name]))
     if listing.scoped:
         where.extend(_scope(listing, query, project_id, sees_all))
-    page = Page(tuple(where), _sort(listing, query.get("sort")), _limit(query.get("limit")),
-                query.get("marker"), labels)
+    page = Page(
+        tuple(where),
+        _sort(listing, query.get("sort")),
+        _limit(query.get("limit")),
+        query.get("marker"),
+        labels,
+    )
     return Wanted(page, _flag(query, "with_count"))
 
 
@@ -119,8 +124,11 @@ def _sort(listing: Listing, text: str | None) -> tuple[tuple[str, str], ...]:
     for part in text.split(","):
         key, _, way = part.partition(":")
         if key not in (*listing.sorts, "id") or way not in ("", "asc", "desc"):
-            raise Invalid(f"sort is {text[:80]!r}; allowed are {', '.join(listing.sorts)}, "
-                          "each with :asc or :desc.", pointer="/sort")
+            raise Invalid(
+                f"sort is {text[:80]!r}; allowed are {', '.join(listing.sorts)}, "
+                "each with :asc or :desc.",
+                pointer="/sort",
+            )
         if key in [known for known, _ in keys]:
             raise Invalid(f"sort names {key} twice.", pointer="/sort")
         keys.append((key, way or "asc"))
@@ -130,8 +138,9 @@ def _sort(listing: Listing, text: str | None) -> tuple[tuple[str, str], ...]:
 def _filter(name: str, text: str, kind: str) -> Where:
     for prefix, op in (("in:", "in"), ("neq:", "ne")):
         if text.startswith(prefix):
-            values = text.removeprefix(prefix).split(",") if op == "in" else [
-                text.removeprefix(prefix)]
+            values = (
+                text.removeprefix(prefix).split(",") if op == "in" else [text.removeprefix(prefix)]
+            )
             read_values = [_value(name, one, kind) for one in values]
             return Where(name, op, read_values if op == "in" else read_values[0])
     return Where(name, "eq", _value(name, text, kind))
@@ -140,8 +149,9 @@ def _filter(name: str, text: str, kind: str) -> Where:
 def _value(name: str, text: str, kind: str) -> Any:
     if kind == "integer":
         if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
-            raise Invalid(f"{name} is {text[:80]!r}; it must be a whole number.",
-                          pointer=f"/{name}")
+            raise Invalid(
+                f"{name} is {text[:80]!r}; it must be a whole number.", pointer=f"/{name}"
+            )
         return int(text)
     if kind == "boolean":
         if text not in ("true", "false"):
@@ -159,5 +169,6 @@ def _time(name: str, text: str) -> datetime:
             moment = moment.replace(tzinfo=UTC)
         return moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise Invalid(f"{name} is {text[:80]!r}; it must be an ISO 8601 time.",
-                      pointer=f"/{name}") from error
+        raise Invalid(
+            f"{name} is {text[:80]!r}; it must be an ISO 8601 time.", pointer=f"/{name}"
+        ) from error

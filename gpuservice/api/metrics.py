@@ -21,11 +21,18 @@ class RequestMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
         self._requests = Counter(
-            "gpuservice_api_requests", "Requests by route, method and status.",
-            ("route", "method", "status"), registry=self.registry)
+            "gpuservice_api_requests",
+            "Requests by route, method and status.",
+            ("route", "method", "status"),
+            registry=self.registry,
+        )
         self._seconds = Histogram(
-            "gpuservice_api_request_seconds", "Time of requests by route and method.",
-            ("route", "method"), buckets=BUCKETS, registry=self.registry)
+            "gpuservice_api_request_seconds",
+            "Time of requests by route and method.",
+            ("route", "method"),
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one request (the ``observe`` of ``api.app.create_app``)."""

@@ -14,14 +14,26 @@ _PARAMETER = re.compile(r"<(?:[a-z]+:)?([a-z_]+)>")
 
 ERROR_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"errors": {"type": "array", "minItems": 1, "items": {
-        "type": "object",
-        "required": ["status", "code", "title", "detail", "request_id", "links"],
-        "properties": {
-            "status": {"type": "integer"}, "code": {"type": "string"},
-            "title": {"type": "string"}, "detail": {"type": "string"},
-            "request_id": {"type": "string"}, "links": {"type": "array"},
-            "source": {"type": "object"}, "meta": {"type": "object"}}}}},
+    "properties": {
+        "errors": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["status", "code", "title", "detail", "request_id", "links"],
+                "properties": {
+                    "status": {"type": "integer"},
+                    "code": {"type": "string"},
+                    "title": {"type": "string"},
+                    "detail": {"type": "string"},
+                    "request_id": {"type": "string"},
+                    "links": {"type": "array"},
+                    "source": {"type": "object"},
+                    "meta": {"type": "object"},
+                },
+            },
+        }
+    },
     "required": ["errors"],
 }
 _ERRORS = (400, 401, 403, 404, 405, 406, 409, 412, 413, 415, 503)
@@ -49,18 +61,32 @@ def _operation(row: Endpoint) -> dict[str, Any]:
         "responses": _responses(row),
     }
     if row.raw_body:
-        operation["requestBody"] = {"required": True, "content": {
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
     elif row.body is not None:
         operation["requestBody"] = {
-            "required": True, "content": {"application/json": {"schema": row.body}}}
+            "required": True,
+            "content": {"application/json": {"schema": row.body}},
+        }
     return operation
 
 
 def _path_parameters(row: Endpoint) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True,
-         "schema": {"type": "string", "minLength": 1, "maxLength": 512 if name == "path" else 64}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 512 if name == "path" else 64,
+            },
+        }
         for name in _PARAMETER.findall(row.path)
     ]
 
@@ -80,8 +106,11 @@ def _responses(row: Endpoint) -> dict[str, Any]:
         if row.answer is not None and status != 204:
             found[str(status)]["content"] = {"application/json": {"schema": row.answer}}
     for status in _ERRORS:
-        found.setdefault(str(status), {
-            "description": "The request was refused; the body says why.",
-            "content": {"application/json": {
-                "schema": {"$ref": "#/components/schemas/Error"}}}})
+        found.setdefault(
+            str(status),
+            {
+                "description": "The request was refused; the body says why.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            },
+        )
     return found

@@ -66,7 +66,8 @@ def check_json(request: Request) -> None:
     if request.mimetype != "application/json":
         raise UnsupportedMediaType(
             f"The content type is {(request.mimetype or 'missing')[:80]!r}; it must be "
-            "application/json.")
+            "application/json."
+        )
 
 
 def dressed(response: Response, ids: RequestIds) -> Response:

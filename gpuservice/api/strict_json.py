@@ -27,13 +27,19 @@ def parse(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Invalid(f"The body is not UTF-8 (byte {error.start}).") from error
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant,
-                           parse_int=_bounded, parse_float=_finite)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=_bounded,
+            parse_float=_finite,
+        )
     except RecursionError as error:
         raise Invalid(f"The body is nested deeper than {MAX_DEPTH} levels.") from error
     except json.JSONDecodeError as error:
-        raise Invalid(f"The body is not JSON: {error.msg} at line {error.lineno}, "
-                      f"column {error.colno}.") from error
+        raise Invalid(
+            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
     _check(value, "", 1)
     return value
 
@@ -92,8 +98,9 @@ def check_text(text: str, pointer: str) -> None:
     """
     found = _CONTROL.search(text)
     if found is not None:
-        raise Invalid(f"Text must not contain the control character U+{ord(found[0]):04X}.",
-                      pointer=pointer)
+        raise Invalid(
+            f"Text must not contain the control character U+{ord(found[0]):04X}.", pointer=pointer
+        )
     if _SURROGATE.search(text):
         raise Invalid("Text must not contain unpaired surrogates.", pointer=pointer)
 

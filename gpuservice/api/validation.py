@@ -32,14 +32,13 @@ def _regex(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
 
 
-def _matches(
-    validator: Any, pattern: str, value: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _matches(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(value, str) and not _regex(pattern).search(value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _within(keyword: str, kind: type[list[Any]] | type[dict[str, Any]], bound: str
+def _within(
+    keyword: str, kind: type[list[Any]] | type[dict[str, Any]], bound: str
 ) -> Callable[..., Iterator[ValidationError]]:
     """A keyword that does not look into what is too long anyway: ``bound`` says that, and the
     time of a refusal does not grow with what was sent."""
@@ -56,9 +55,7 @@ def _within(keyword: str, kind: type[list[Any]] | type[dict[str, Any]], bound: s
 _each_more = _within("additionalProperties", dict, "maxProperties")
 
 
-def _no_more(
-    validator: Any, value: Any, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
+def _no_more(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     """``additionalProperties``; where none are allowed, one fault says it for all of them."""
     if value is not False:
         yield from _each_more(validator, value, instance, schema)
@@ -68,11 +65,14 @@ def _no_more(
 
 Strict = extend(
     Draft202012Validator,
-    {"pattern": _matches,
-     **{name: _within(name, list, "maxItems") for name in ("items", "uniqueItems")},
-     "propertyNames": _within("propertyNames", dict, "maxProperties"),
-     "additionalProperties": _no_more},
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer))
+    {
+        "pattern": _matches,
+        **{name: _within(name, list, "maxItems") for name in ("items", "uniqueItems")},
+        "propertyNames": _within("propertyNames", dict, "maxProperties"),
+        "additionalProperties": _no_more,
+    },
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
+)
 
 
 class Checker:
@@ -151,8 +151,9 @@ def _sentence(error: ValidationError) -> str:
             kinds = limit if isinstance(limit, str) else " or ".join(limit)
             return f"{where} is {_shown(value)}; it must be of type {kinds}."
         case "enum":
-            return (f"{where} is {_shown(value)}; allowed: "
-                    f"{', '.join(_shown(one) for one in limit)}.")
+            return (
+                f"{where} is {_shown(value)}; allowed: {', '.join(_shown(one) for one in limit)}."
+            )
         case "const":
             return f"{where} is {_shown(value)}; it must be {_shown(limit)}."
         case "minimum" | "exclusiveMinimum":

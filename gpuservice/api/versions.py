@@ -24,7 +24,10 @@ class NotAcceptable(GpuServiceError):
 
 def _document(root: str) -> dict[str, Any]:
     return {
-        "id": "v1.0", "status": "CURRENT", "min_version": MINIMUM, "max_version": CURRENT,
+        "id": "v1.0",
+        "status": "CURRENT",
+        "min_version": MINIMUM,
+        "max_version": CURRENT,
         "version": CURRENT,
         "links": [{"rel": "self", "href": f"{root.rstrip('/')}/v1/"}],
     }
@@ -57,5 +60,7 @@ def check(headers: Headers | EnvironHeaders) -> None:
         raise Invalid(f"The microversion {wanted[:80]!r} must be like {CURRENT}.")
     version = microversion_parse.parse_version_string(wanted)
     if str(version) != CURRENT:
-        raise NotAcceptable(f"Version {version} is not served; {MINIMUM} to {CURRENT} are.",
-                            meta={"min_version": MINIMUM, "max_version": CURRENT})
+        raise NotAcceptable(
+            f"Version {version} is not served; {MINIMUM} to {CURRENT} are.",
+            meta={"min_version": MINIMUM, "max_version": CURRENT},
+        )

@@ -43,8 +43,13 @@ class Enforcer:
 
     def enforce(self, rule: str, caller: Caller) -> None:
         """Raise ``Forbidden`` unless the rule holds."""
-        credentials = {"roles": sorted(caller.roles), "project_id": caller.project_id,
-                       "user_id": caller.user_id}
+        credentials = {
+            "roles": sorted(caller.roles),
+            "project_id": caller.project_id,
+            "user_id": caller.user_id,
+        }
         if not self.allows(rule, credentials):
-            raise Forbidden(f"Policy does not allow {rule} with the roles "
-                            f"{', '.join(sorted(caller.roles)) or 'none'}.")
+            raise Forbidden(
+                f"Policy does not allow {rule} with the roles "
+                f"{', '.join(sorted(caller.roles)) or 'none'}."
+            )

@@ -65,20 +65,23 @@ class NoAuth:
         """Refuses foreign peers, foreign ``Host`` names and forwarded requests."""
         host = str(environ.get("HTTP_HOST", "localhost"))
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        forwarded = [key for key in environ if key.startswith(("HTTP_FORWARDED",
-                                                               "HTTP_X_FORWARDED"))]
+        forwarded = [
+            key for key in environ if key.startswith(("HTTP_FORWARDED", "HTTP_X_FORWARDED"))
+        ]
         if not is_loopback(str(environ.get("REMOTE_ADDR", ""))):
             raise Forbidden("Without authentication only this machine itself is served.")
         if not is_loopback(name):
-            raise Forbidden(f"Without authentication the Host must be a loopback name, not "
-                            f"{name!r}.")
+            raise Forbidden(
+                f"Without authentication the Host must be a loopback name, not {name!r}."
+            )
         if forwarded:
             raise Forbidden("Without authentication forwarded requests are not served.")
         roles = str(environ.get("HTTP_X_ROLES") or "member")
         return Identity(
             _said(environ, "HTTP_X_PROJECT_ID", "default"),
             _said(environ, "HTTP_X_USER_ID", "default"),
-            frozenset(role.strip() for role in roles.split(",") if role.strip()))
+            frozenset(role.strip() for role in roles.split(",") if role.strip()),
+        )
 
 
 def _said(environ: Environ, key: str, default: str) -> str:
@@ -95,7 +98,8 @@ class HttpBasic:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._passwords = _passwords(Path(conf.api.http_basic_user_file))
         self._users: dict[str, Any] = yaml.safe_load(
-            Path(conf.api.http_basic_identity_file).read_text(encoding="utf-8"))["users"]
+            Path(conf.api.http_basic_identity_file).read_text(encoding="utf-8")
+        )["users"]
         self._known: dict[bytes, float] = {}
         self._lock = threading.Lock()
 
@@ -107,8 +111,11 @@ class HttpBasic:
         entry = self._users.get(user)
         if entry is None:
             raise Forbidden(f"The user {user!r} has no project here.")
-        return Identity(str(entry["project_id"]), str(entry.get("user_id", user)),
-                        frozenset(entry.get("roles", ["member"])))
+        return Identity(
+            str(entry["project_id"]),
+            str(entry.get("user_id", user)),
+            frozenset(entry.get("roles", ["member"])),
+        )
 
     def _right(self, user: str, password: str) -> bool:
         stored = self._passwords.get(user)
@@ -160,8 +167,11 @@ class Keystone:
         if not project:
             raise Forbidden("The token must be scoped to a project.")
         roles = str(environ.get("HTTP_X_ROLES") or "")
-        return Identity(str(project), str(environ.get("HTTP_X_USER_ID") or ""),
-                        frozenset(role for role in roles.split(",") if role))
+        return Identity(
+            str(project),
+            str(environ.get("HTTP_X_USER_ID") or ""),
+            frozenset(role for role in roles.split(",") if role),
+        )
 
 
 def strategy(conf: cfg.ConfigOpts) -> Strategy:
@@ -179,4 +189,5 @@ def protected(conf: cfg.ConfigOpts, application: Any) -> Any:
     from keystonemiddleware import auth_token
 
     return auth_token.AuthProtocol(
-        application, {"oslo_config_config": conf, "delay_auth_decision": True})
+        application, {"oslo_config_config": conf, "delay_auth_decision": True}
+    )

@@ -24,16 +24,27 @@ PROGRAM = "gpuservice-all-in-one"
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    parser.add_argument("--state-dir", required=True, metavar="DIR",
-                        help="where everything is kept; start again on it to carry on")
+    parser.add_argument(
+        "--state-dir",
+        required=True,
+        metavar="DIR",
+        help="where everything is kept; start again on it to carry on",
+    )
     parser.add_argument("--listen", default="127.0.0.1:9797", metavar="HOST:PORT")
     parser.add_argument("--hosts", type=int, default=8, help="simulated hosts")
     parser.add_argument("--gpus-per-host", type=int, default=8)
     parser.add_argument("--gpu-type", default="a100-80gb")
-    parser.add_argument("--cloud", choices=("simulated", "local"), default="simulated",
-                        help="local: the NVIDIA cards of this machine")
-    parser.add_argument("--stop-tasks", action="store_true",
-                        help="end all tasks at the end instead of leaving them to the next start")
+    parser.add_argument(
+        "--cloud",
+        choices=("simulated", "local"),
+        default="simulated",
+        help="local: the NVIDIA cards of this machine",
+    )
+    parser.add_argument(
+        "--stop-tasks",
+        action="store_true",
+        help="end all tasks at the end instead of leaving them to the next start",
+    )
     parser.add_argument("--config-file", metavar="FILE")
     return parser
 
@@ -51,16 +62,22 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     defaults: tuple[tuple[str, str, object], ...] = (
         ("connection", "database", f"sqlite:///{state}/gpuservice.sqlite"),
         ("auth_strategy", "api", "noauth"),
-        ("listen_address", "api", host.strip("[]")), ("listen_port", "api", int(port)),
+        ("listen_address", "api", host.strip("[]")),
+        ("listen_port", "api", int(port)),
         ("directory", "logs", str(state / "logs")),
         ("directory", "artifacts", str(state / "objects")),
         ("state_dir", "simulated", str(state / "cloud")),
         ("hosts", "simulated", given.hosts),
         ("gpus_per_host", "simulated", given.gpus_per_host),
-        ("gpu_type", "simulated", given.gpu_type), ("driver", "cloud", given.cloud),
-        ("settle_s", "cloud", 0.0), ("lease_s", "agent", 10), ("interval_s", "agent", 1.0),
-        ("loss_margin_s", "conductor", 2), ("inventory_interval_s", "conductor", 2),
-        ("threads", "api", 48), ("max_waiting", "api", 32),
+        ("gpu_type", "simulated", given.gpu_type),
+        ("driver", "cloud", given.cloud),
+        ("settle_s", "cloud", 0.0),
+        ("lease_s", "agent", 10),
+        ("interval_s", "agent", 1.0),
+        ("loss_margin_s", "conductor", 2),
+        ("inventory_interval_s", "conductor", 2),
+        ("threads", "api", 48),
+        ("max_waiting", "api", 32),
         ("file_roots", "agent", [str(state / "data")]),
     )
     for name, group, value in defaults:
@@ -98,8 +115,12 @@ def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: b
     conductor, scheduler = bootstrap.conductor(core), bootstrap.scheduler(core)
     parts = [
         threading.Thread(target=target, args=(stop,), name=name)
-        for name, target in (("http", listener.run), ("conductor", conductor.run),
-                             ("scheduler", scheduler.run), ("guests", guests.run))
+        for name, target in (
+            ("http", listener.run),
+            ("conductor", conductor.run),
+            ("scheduler", scheduler.run),
+            ("guests", guests.run),
+        )
     ]
     for part in parts:
         part.start()

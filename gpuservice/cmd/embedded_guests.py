@@ -45,8 +45,11 @@ class EmbeddedGuests:
         end, kill = threading.Event(), threading.Event()
         if self._stop_tasks:
             kill.set()
-        thread = threading.Thread(target=self._agent, name=f"agent-{server_id[:8]}",
-                                  args=(server_id, user_data, end, kill))
+        thread = threading.Thread(
+            target=self._agent,
+            name=f"agent-{server_id[:8]}",
+            args=(server_id, user_data, end, kill),
+        )
         self._agents[server_id] = (thread, end, kill)
         thread.start()
 
@@ -60,8 +63,9 @@ class EmbeddedGuests:
             thread.join()
             kill_node(str(self._directory / server_id))
 
-    def _agent(self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
-               ) -> None:
+    def _agent(
+        self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
+    ) -> None:
         user_data = UserData.parse(json.loads(path.read_text(encoding="utf-8")))
         agent = Agent(user_data, str(self._directory / server_id), self._settings(server_id))
         try:
@@ -76,10 +80,22 @@ class EmbeddedGuests:
         agent = self._conf.agent
         simulated = self._conf.simulated
         return AgentSettings(
-            probe="fake", file_roots=tuple(agent.file_roots), allow_loopback_http=True,
+            probe="fake",
+            file_roots=tuple(agent.file_roots),
+            allow_loopback_http=True,
             orphan_after_s=agent.orphan_after_s,
             devices=tuple(
-                Device(address=address, vendor="nvidia", product_id="", index=index,
-                       memory_mib=simulated.gpu_memory_mib)
-                for index, address in zip(server.get("indices", range(len(server["devices"]))),
-                                          server["devices"], strict=True)))
+                Device(
+                    address=address,
+                    vendor="nvidia",
+                    product_id="",
+                    index=index,
+                    memory_mib=simulated.gpu_memory_mib,
+                )
+                for index, address in zip(
+                    server.get("indices", range(len(server["devices"]))),
+                    server["devices"],
+                    strict=True,
+                )
+            ),
+        )

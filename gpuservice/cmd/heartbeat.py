@@ -33,9 +33,16 @@ def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
 
     def beat(uow: UnitOfWork) -> None:
         if not uow.services.change(ident, {"seen_at": uow.now()}):
-            uow.services.add(ServiceRecord(
-                id=ident, binary=binary, host=host, seen_at=uow.now(), started_at=uow.now(),
-                version=version.release()))
+            uow.services.add(
+                ServiceRecord(
+                    id=ident,
+                    binary=binary,
+                    host=host,
+                    seen_at=uow.now(),
+                    started_at=uow.now(),
+                    version=version.release(),
+                )
+            )
 
     def run() -> None:
         while True:

@@ -19,8 +19,9 @@ from gpuservice.conf import opts
 LOG = logging.getLogger(__name__)
 
 
-def configuration(argv: Sequence[str], program: str, files: Sequence[str] | None = None
-                  ) -> cfg.ConfigOpts:
+def configuration(
+    argv: Sequence[str], program: str, files: Sequence[str] | None = None
+) -> cfg.ConfigOpts:
     """The configuration of one program: every option registered, files and argv read.
 
     :raises SystemExit: on a wrong option, with one line on stderr.
@@ -29,8 +30,13 @@ def configuration(argv: Sequence[str], program: str, files: Sequence[str] | None
     oslo_logging.register_options(conf)
     opts.register_all(conf)
     try:
-        conf(list(argv), project="gpuservice", prog=program, version=version.release(),
-             default_config_files=list(files) if files is not None else None)
+        conf(
+            list(argv),
+            project="gpuservice",
+            prog=program,
+            version=version.release(),
+            default_config_files=list(files) if files is not None else None,
+        )
     except cfg.Error as error:
         raise SystemExit(f"{program}: {error}") from error
     return conf
@@ -39,8 +45,13 @@ def configuration(argv: Sequence[str], program: str, files: Sequence[str] | None
 def start_logging(conf: cfg.ConfigOpts, program: str) -> None:
     """Set oslo.log up from the configuration."""
     oslo_logging.set_defaults(
-        default_log_levels=[*oslo_logging.get_default_log_levels(), "alembic=WARN",
-                            "waitress=WARN", "oslo_messaging=WARN"])
+        default_log_levels=[
+            *oslo_logging.get_default_log_levels(),
+            "alembic=WARN",
+            "waitress=WARN",
+            "oslo_messaging=WARN",
+        ]
+    )
     oslo_logging.setup(conf, program)
 
 
@@ -74,5 +85,6 @@ def refuse_sqlite(conf: cfg.ConfigOpts, program: str) -> None:
     if not url:
         raise SystemExit(f"{program}: [database] connection is not set")
     if url.startswith("sqlite"):
-        raise SystemExit(f"{program}: SQLite is for gpuservice-all-in-one alone; use PostgreSQL "
-                         "or MariaDB")
+        raise SystemExit(
+            f"{program}: SQLite is for gpuservice-all-in-one alone; use PostgreSQL or MariaDB"
+        )

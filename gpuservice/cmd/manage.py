@@ -31,22 +31,26 @@ def _parser() -> argparse.ArgumentParser:
     database.add_parser("upgrade", help="bring the schema up to date").set_defaults(run=_upgrade)
     database.add_parser("version", help="print the schema's version").set_defaults(run=_version)
     quota = nouns.add_parser("quota", help="the quota ledger").add_subparsers(
-        dest="verb", required=True)
+        dest="verb", required=True
+    )
     recount = quota.add_parser("recount", help="compare the ledger with what is there")
     recount.add_argument("--repair", action="store_true", help="set the ledger right")
     recount.set_defaults(run=_recount)
     cloud = nouns.add_parser("simulated", help="what befalls the simulated cloud")
     cloud.add_argument("--state-dir", help="its directory ([simulated] state_dir by default)")
     verbs = cloud.add_subparsers(dest="verb", required=True)
-    for verb, text in (("lose-host", "take a host's power away"),
-                       ("restore-host", "give it back"),
-                       ("lose-node", "take the power of a node's host away")):
+    for verb, text in (
+        ("lose-host", "take a host's power away"),
+        ("restore-host", "give it back"),
+        ("lose-node", "take the power of a node's host away"),
+    ):
         one = verbs.add_parser(verb, help=text)
         one.add_argument("name")
         one.set_defaults(run=_power)
     setting = verbs.add_parser("set", help="change how it behaves")
-    setting.add_argument("pairs", nargs="+", metavar="KEY=VALUE",
-                         help=f"keys: {', '.join(sorted(CONTROL_DEFAULTS))}")
+    setting.add_argument(
+        "pairs", nargs="+", metavar="KEY=VALUE", help=f"keys: {', '.join(sorted(CONTROL_DEFAULTS))}"
+    )
     setting.set_defaults(run=_set)
     return parser
 
@@ -62,8 +66,12 @@ def _version(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
 
 
 def _recount(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
-    store = DatabaseStore(create_engine_from(conf), bootstrap.SystemClock(),
-                          bootstrap.RandomIds(), quota_conf.defaults(conf))
+    store = DatabaseStore(
+        create_engine_from(conf),
+        bootstrap.SystemClock(),
+        bootstrap.RandomIds(),
+        quota_conf.defaults(conf),
+    )
     wrong = store.read(lambda uow: uow.quotas.recount())
     for project, name, ledger, counted in wrong:
         print(f"{project} {name}: ledger {ledger}, counted {counted}")
@@ -97,8 +105,10 @@ def _set(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
     for pair in given.pairs:
         key, _, text = pair.partition("=")
         if key not in CONTROL_DEFAULTS:
-            print(f"{PROGRAM}: {key!r} is not one of {', '.join(sorted(CONTROL_DEFAULTS))}",
-                  file=sys.stderr)
+            print(
+                f"{PROGRAM}: {key!r} is not one of {', '.join(sorted(CONTROL_DEFAULTS))}",
+                file=sys.stderr,
+            )
             return 2
         values[key] = json.loads(text)
     _state(conf, given).set_control(**values)

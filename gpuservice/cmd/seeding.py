@@ -19,8 +19,9 @@ T = TypeVar("T")
 #: The pool's nodes must be ready within this time, seconds.
 READY_S = 60.0
 PROJECT = "operator"
-OPERATOR = Caller(PROJECT, "all-in-one", frozenset({"admin"}), is_admin=True, is_manager=True,
-                  sees_all=True)
+OPERATOR = Caller(
+    PROJECT, "all-in-one", frozenset({"admin"}), is_admin=True, is_manager=True, sees_all=True
+)
 
 
 class NotReady(Exception):
@@ -70,26 +71,53 @@ def _flavor(services: Services, hosts: list[Host]) -> Flavor:
     if known:
         return known[0]
     devices, _ = services.devices.page(
-        OPERATOR, Page((Where("host_id", "eq", hosts[0].id),)), False)
-    return services.flavors.create(OPERATOR, {
-        "name": "default", "gpu_type": devices[0].gpu_type, "gpu_count": len(devices),
-        "vcpus": hosts[0].vcpus, "memory_mib": hosts[0].memory_mib}, _once())
+        OPERATOR, Page((Where("host_id", "eq", hosts[0].id),)), False
+    )
+    return services.flavors.create(
+        OPERATOR,
+        {
+            "name": "default",
+            "gpu_type": devices[0].gpu_type,
+            "gpu_count": len(devices),
+            "vcpus": hosts[0].vcpus,
+            "memory_mib": hosts[0].memory_mib,
+        },
+        _once(),
+    )
 
 
 def _pool(services: Services, hosts: list[Host]) -> Pool:
-    known, _ = services.pools.page(OPERATOR, Page((*_NAMED, Where("project_id", "eq", PROJECT))),
-                                   False)
+    known, _ = services.pools.page(
+        OPERATOR, Page((*_NAMED, Where("project_id", "eq", PROJECT))), False
+    )
     if known:
         return known[0]
     flavor = _flavor(services, hosts)
-    return services.pools.create(OPERATOR, {
-        "name": "default", "flavor": flavor.name, "min_nodes": len(hosts),
-        "max_nodes": len(hosts), "shared_with": ["*"], "isolation": "none"}, _once())
+    return services.pools.create(
+        OPERATOR,
+        {
+            "name": "default",
+            "flavor": flavor.name,
+            "min_nodes": len(hosts),
+            "max_nodes": len(hosts),
+            "shared_with": ["*"],
+            "isolation": "none",
+        },
+        _once(),
+    )
 
 
 def _queue(services: Services, pool: Pool) -> None:
     known, _ = services.queues.page(OPERATOR, Page(_NAMED), False)
     if not known:
-        services.queues.create(OPERATOR, {
-            "name": "default", "project_id": None, "projects": ["*"], "pools": [pool.id],
-            "max_priority": 1000}, _once())
+        services.queues.create(
+            OPERATOR,
+            {
+                "name": "default",
+                "project_id": None,
+                "projects": ["*"],
+                "pools": [pool.id],
+                "max_priority": 1000,
+            },
+            _once(),
+        )

@@ -24,10 +24,17 @@ class Listener:
     def __init__(self, conf: cfg.ConfigOpts, application: Any) -> None:
         api = conf.api
         self._server: Any = create_server(
-            application, host=api.listen_address, port=api.listen_port, threads=api.threads,
-            max_request_body_size=conf.artifacts.max_bytes + _SLACK, ident="gpuservice",
-            channel_timeout=120, connection_limit=2000, backlog=1024,
-            clear_untrusted_proxy_headers=False)
+            application,
+            host=api.listen_address,
+            port=api.listen_port,
+            threads=api.threads,
+            max_request_body_size=conf.artifacts.max_bytes + _SLACK,
+            ident="gpuservice",
+            channel_timeout=120,
+            connection_limit=2000,
+            backlog=1024,
+            clear_untrusted_proxy_headers=False,
+        )
         host = f"[{api.listen_address}]" if ":" in api.listen_address else api.listen_address
         self.url = f"http://{host}:{self._server.effective_port}"
 
@@ -53,7 +60,8 @@ class MetricsListener:
         self._server: Any = None
         if conf.api.metrics_port is not None:
             self._server, _ = start_http_server(
-                conf.api.metrics_port, addr=conf.api.listen_address, registry=registry)
+                conf.api.metrics_port, addr=conf.api.listen_address, registry=registry
+            )
 
     def close(self) -> None:
         """Stop serving."""
@@ -67,6 +75,5 @@ def refuse_open_noauth(conf: cfg.ConfigOpts, program: str) -> None:
     if conf.api.auth_strategy == "noauth" and not is_loopback(conf.api.listen_address):
         raise SystemExit(
             f"{program}: without authentication only loopback may be listened on, not "
-            f"{conf.api.listen_address}; set [api] auth_strategy")
-
-
+            f"{conf.api.listen_address}; set [api] auth_strategy"
+        )

@@ -82,18 +82,24 @@ class Attempts:
     def _candidates(self, uow: UnitOfWork) -> dict[str, str]:
         """Attempt id -> job id of what wants attention or is due."""
         limit = self._deps.conf.conductor.batch
-        found = uow.attempts.find(Where("live", "eq", 1), Where("attention", "eq", True),
-                                  limit=limit)
+        found = uow.attempts.find(
+            Where("live", "eq", 1), Where("attention", "eq", True), limit=limit
+        )
         if len(found) < limit:
             found += uow.attempts.find(
-                Where("live", "eq", 1), Where("due_at", "le", uow.now()),
-                Where("attention", "eq", False), limit=limit - len(found))
+                Where("live", "eq", 1),
+                Where("due_at", "le", uow.now()),
+                Where("attention", "eq", False),
+                limit=limit - len(found),
+            )
         return {one.id: one.job_id for one in found}
 
     def _work(self, uow: UnitOfWork, candidates: Mapping[str, str]) -> Batch:
         batch = Batch()
-        jobs = {job.id: job for job in uow.jobs.get_many(
-            candidates.values(), lock=True, skip_locked=True)}
+        jobs = {
+            job.id: job
+            for job in uow.jobs.get_many(candidates.values(), lock=True, skip_locked=True)
+        }
         wanted = [ident for ident, job_id in candidates.items() if job_id in jobs]
         attempts = [one for one in uow.attempts.get_many(wanted, lock=True) if one.live]
         tasks: dict[str, list[Task]] = {}
@@ -103,8 +109,9 @@ class Attempts:
         events: list[Event] = []
         for attempt in attempts:
             job = jobs[attempt.job_id]
-            step = next_step(attempt, tasks[attempt.id], uow.now(), job.max_runtime_s,
-                             job.spec["grace_period_s"])
+            step = next_step(
+                attempt, tasks[attempt.id], uow.now(), job.max_runtime_s, job.spec["grace_period_s"]
+            )
             batch.handled += 1
             if step.end is not None:
                 ends.append((attempt, job, step.end))
@@ -118,29 +125,59 @@ class Attempts:
         return batch
 
     def _go_on(
-        self, uow: UnitOfWork, attempt: Attempt, job: Job, tasks: Sequence[Task], step: Step,
-        batch: Batch, events: list[Event],
+        self,
+        uow: UnitOfWork,
+        attempt: Attempt,
+        job: Job,
+        tasks: Sequence[Task],
+        step: Step,
+        batch: Batch,
+        events: list[Event],
     ) -> None:
         now = uow.now()
         values: dict[str, Any] = {"attention": False, "due_at": step.due_at}
         if step.run:
-            values.update(status=ATTEMPT.after(attempt.status, "run"), started_at=now,
-                          promised_end_at=_promised(now, job))
+            values.update(
+                status=ATTEMPT.after(attempt.status, "run"),
+                started_at=now,
+                promised_end_at=_promised(now, job),
+            )
             self._running(uow, attempt, job, now, events)
             batch.jobs.add(job.id)
         elif step.stop is not None:
             self._stop(uow, attempt, tasks, batch)
-            values.update(status=ATTEMPT.after(attempt.status, "stop"), stop_reason=step.stop,
-                          stop_requested_at=attempt.stop_requested_at or now)
-            events.append(status_change(
-                self._deps.ids, now, CAUSE, "attempt", "stop", attempt.id, attempt.status,
-                values["status"], project_id=attempt.project_id, reason=step.stop,
-                detail={"job_id": job.id, "index": attempt.index, "attempt": attempt.number}))
+            values.update(
+                status=ATTEMPT.after(attempt.status, "stop"),
+                stop_reason=step.stop,
+                stop_requested_at=attempt.stop_requested_at or now,
+            )
+            events.append(
+                status_change(
+                    self._deps.ids,
+                    now,
+                    CAUSE,
+                    "attempt",
+                    "stop",
+                    attempt.id,
+                    attempt.status,
+                    values["status"],
+                    project_id=attempt.project_id,
+                    reason=step.stop,
+                    detail={"job_id": job.id, "index": attempt.index, "attempt": attempt.number},
+                )
+            )
         elif step.silent:
-            uow.tasks.gone([
-                TaskEnd(ident, failure_class="node_failure",
-                        failure_evidence="the node did not start the task in time")
-                for ident in step.silent], now)
+            uow.tasks.gone(
+                [
+                    TaskEnd(
+                        ident,
+                        failure_class="node_failure",
+                        failure_evidence="the node did not start the task in time",
+                    )
+                    for ident in step.silent
+                ],
+                now,
+            )
             values["attention"] = True
         uow.attempts.change(attempt.id, values, Where("live", "eq", 1))
 
@@ -149,29 +186,45 @@ class Attempts:
         """Tell the nodes to end what is left of the gang."""
         left = [task for task in tasks if task.status != TaskStatus.GONE]
         nodes = sorted({task.node_id for task in left})
-        uow.tasks.change_many([task.id for task in left], {"action": "stop"},
-                              Where("status", "ne", TaskStatus.GONE))
+        uow.tasks.change_many(
+            [task.id for task in left], {"action": "stop"}, Where("status", "ne", TaskStatus.GONE)
+        )
         uow.nodes.bump_revision(nodes)
         batch.nodes.update(nodes)
 
-    def _running(self, uow: UnitOfWork, attempt: Attempt, job: Job, now: datetime,
-                 events: list[Event]) -> None:
+    def _running(
+        self, uow: UnitOfWork, attempt: Attempt, job: Job, now: datetime, events: list[Event]
+    ) -> None:
         detail: dict[str, Any] = {"attempt": attempt.number}
         if job.is_array:
             detail["index"] = attempt.index
             if not uow.elements.change(
-                job.id, attempt.index, {"status": JobStatus.RUNNING, "started_at": now},
+                job.id,
+                attempt.index,
+                {"status": JobStatus.RUNNING, "started_at": now},
                 Where("status", "eq", JobStatus.STARTING),
             ):
                 return
         elif not uow.jobs.change(
-            job.id, {"status": JobStatus.RUNNING, "started_at": now},
+            job.id,
+            {"status": JobStatus.RUNNING, "started_at": now},
             Where("status", "eq", JobStatus.STARTING),
         ):
             return
-        events.append(status_change(
-            self._deps.ids, now, CAUSE, "job", "run", job.id, JobStatus.STARTING,
-            JobStatus.RUNNING, project_id=job.project_id, detail=detail))
+        events.append(
+            status_change(
+                self._deps.ids,
+                now,
+                CAUSE,
+                "job",
+                "run",
+                job.id,
+                JobStatus.STARTING,
+                JobStatus.RUNNING,
+                project_id=job.project_id,
+                detail=detail,
+            )
+        )
 
     @staticmethod
     def _remove_deleted(uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:

@@ -26,8 +26,10 @@ _FINAL = {
     AttemptOutcome.CANCELLED: ("cancelled", JobStatus.CANCELLED),
 }
 _COUNTS = {
-    JobStatus.SUCCEEDED: "succeeded_elements", JobStatus.FAILED: "failed_elements",
-    JobStatus.TIMED_OUT: "timed_out_elements", JobStatus.CANCELLED: "cancelled_elements",
+    JobStatus.SUCCEEDED: "succeeded_elements",
+    JobStatus.FAILED: "failed_elements",
+    JobStatus.TIMED_OUT: "timed_out_elements",
+    JobStatus.CANCELLED: "cancelled_elements",
 }
 
 End = tuple[Attempt, Job, Ending]
@@ -41,34 +43,25 @@ class ElementEnds:
 
     def write(self, uow: UnitOfWork, ends: Sequence[End], jobs: Mapping[str, Job]) -> None:
         """Record every end; jobs are locked by the caller."""
-        now = uow.now()
-        ids = [attempt.id for attempt, _, _ in ends]
-        uow.attempts.change_each([
-            (attempt.id, {
-                "status": AttemptStatus.ENDED, "outcome": end.outcome, "live": None,
-                "attention": False, "due_at": None, "ended_at": now,
-                "failure_class": end.failure_class, "exit_code": end.exit_code,
-                "evidence": end.evidence,
-            }) for attempt, _, end in ends])
-        uow.release_ports(ids)
-        uow.artifacts.change_many(
-            [one.id for one in uow.artifacts.find(Where("attempt_id", "in", ids),
-                                                  Where("published", "eq", False))],
-            {"published": True})
+        self._end_attempts(uow, ends)
         events: list[Event] = []
         quota: dict[str, list[int]] = {}
         singles: list[tuple[str, dict[str, Any]]] = []
         arrays: dict[str, Job] = {}
-        before = {(one.job_id, one.index): one.status for one in uow.elements.of_keys(
-            [(job.id, attempt.index) for attempt, job, _ in ends if job.is_array])}
+        before = {
+            (one.job_id, one.index): one.status
+            for one in uow.elements.of_keys(
+                [(job.id, attempt.index) for attempt, job, _ in ends if job.is_array]
+            )
+        }
         for attempt, job, end in ends:
             decision = self._retry(uow, attempt, job, end)
             amounts = quota.setdefault(job.project_id, [0, 0])
             amounts[0] += 1
             amounts[1] += decision.again
             if job.is_array:
-                self._element(uow, attempt, job, end, decision, events,
-                              before.get((job.id, attempt.index), JobStatus.RUNNING))
+                was = before.get((job.id, attempt.index), JobStatus.RUNNING)
+                self._element(uow, attempt, job, end, decision, events, was)
                 arrays[job.id] = job
             else:
                 singles.append((job.id, self._single(uow, attempt, job, end, decision, events)))
@@ -80,22 +73,65 @@ class ElementEnds:
         uow.events.add_many(events)
 
     @staticmethod
+    def _end_attempts(uow: UnitOfWork, ends: Sequence[End]) -> None:
+        """The attempts themselves, their ports and what they made."""
+        now = uow.now()
+        ids = [attempt.id for attempt, _, _ in ends]
+        uow.attempts.change_each(
+            [
+                (
+                    attempt.id,
+                    {
+                        "status": AttemptStatus.ENDED,
+                        "outcome": end.outcome,
+                        "live": None,
+                        "attention": False,
+                        "due_at": None,
+                        "ended_at": now,
+                        "failure_class": end.failure_class,
+                        "exit_code": end.exit_code,
+                        "evidence": end.evidence,
+                    },
+                )
+                for attempt, _, end in ends
+            ]
+        )
+        uow.release_ports(ids)
+        uow.artifacts.change_many(
+            [
+                one.id
+                for one in uow.artifacts.find(
+                    Where("attempt_id", "in", ids), Where("published", "eq", False)
+                )
+            ],
+            {"published": True},
+        )
+
+    @staticmethod
     def _retry(uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending) -> Decision:
         if job.status == JobStatus.CANCELLING or end.outcome in (
-            AttemptOutcome.SUCCEEDED, AttemptOutcome.CANCELLED
+            AttemptOutcome.SUCCEEDED,
+            AttemptOutcome.CANCELLED,
         ):
             return Decision(False)
         spec = JobSpec.from_dict(job.spec)
         counted = attempt.number
         if counted > 1:
             counted -= uow.attempts.count(
-                Where("job_id", "eq", job.id), Where("index", "eq", attempt.index),
-                Where("outcome", "eq", AttemptOutcome.PREEMPTED))
+                Where("job_id", "eq", job.id),
+                Where("index", "eq", attempt.index),
+                Where("outcome", "eq", AttemptOutcome.PREEMPTED),
+            )
             counted = max(counted, 1)
         return decide(spec, end.outcome, end.failure_class, counted)
 
     def _single(
-        self, uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending, decision: Decision,
+        self,
+        uow: UnitOfWork,
+        attempt: Attempt,
+        job: Job,
+        end: Ending,
+        decision: Decision,
         events: list[Event],
     ) -> dict[str, Any]:
         now = uow.now()
@@ -104,17 +140,26 @@ class ElementEnds:
             status = JobStatus.HELD if held else JobStatus.QUEUED
             self._note(uow, job, "requeue", job.status, status, attempt, end, events)
             return {
-                "status": status, "waiting_elements": 1, "live_elements": 0, "started_at": None,
+                "status": status,
+                "waiting_elements": 1,
+                "live_elements": 0,
+                "started_at": None,
                 "not_before": now + timedelta(seconds=decision.after_s),
-                "status_reason": f"requeued after {end.failure_class}"}
+                "status_reason": f"requeued after {end.failure_class}",
+            }
         event, status = self._final(job, end)
         self._note(uow, job, event, job.status, status, attempt, end, events)
         return {
-            "status": status, "live_elements": 0, "ended_at": now,
+            "status": status,
+            "live_elements": 0,
+            "ended_at": now,
             "started_at": job.started_at or attempt.started_at or attempt.created_at,
-            "failure_class": end.failure_class, "exit_code": end.exit_code,
-            "evidence": end.evidence, "status_reason": _reason(end),
-            _COUNTS[status]: 1}
+            "failure_class": end.failure_class,
+            "exit_code": end.exit_code,
+            "evidence": end.evidence,
+            "status_reason": _reason(end),
+            _COUNTS[status]: 1,
+        }
 
     @staticmethod
     def _final(job: Job, end: Ending) -> tuple[str, JobStatus]:
@@ -123,22 +168,43 @@ class ElementEnds:
         return _FINAL[AttemptOutcome(end.outcome)]
 
     def _element(
-        self, uow: UnitOfWork, attempt: Attempt, job: Job, end: Ending, decision: Decision,
-        events: list[Event], before: str,
+        self,
+        uow: UnitOfWork,
+        attempt: Attempt,
+        job: Job,
+        end: Ending,
+        decision: Decision,
+        events: list[Event],
+        before: str,
     ) -> None:
         now = uow.now()
         if decision.again:
-            uow.elements.change(job.id, attempt.index, {
-                "status": JobStatus.QUEUED, "started_at": None, "queued_at": now,
-                "not_before": now + timedelta(seconds=decision.after_s),
-                "status_reason": f"requeued after {end.failure_class}"})
+            uow.elements.change(
+                job.id,
+                attempt.index,
+                {
+                    "status": JobStatus.QUEUED,
+                    "started_at": None,
+                    "queued_at": now,
+                    "not_before": now + timedelta(seconds=decision.after_s),
+                    "status_reason": f"requeued after {end.failure_class}",
+                },
+            )
             uow.jobs.change(job.id, {"live_elements": Delta(-1), "waiting_elements": Delta(1)})
             self._note(uow, job, "requeue", before, JobStatus.QUEUED, attempt, end, events)
             return
         event, status = self._final(job, end)
-        uow.elements.change(job.id, attempt.index, {
-            "status": status, "ended_at": now, "failure_class": end.failure_class,
-            "exit_code": end.exit_code, "status_reason": _reason(end)})
+        uow.elements.change(
+            job.id,
+            attempt.index,
+            {
+                "status": status,
+                "ended_at": now,
+                "failure_class": end.failure_class,
+                "exit_code": end.exit_code,
+                "status_reason": _reason(end),
+            },
+        )
         uow.jobs.change(job.id, {"live_elements": Delta(-1), _COUNTS[status]: Delta(1)})
         self._note(uow, job, event, before, status, attempt, end, events)
 
@@ -150,46 +216,90 @@ class ElementEnds:
         failures = job.failed_elements + job.timed_out_elements
         limit = job.array_max_failures
         if limit is not None and failures > limit and job.waiting_elements:
-            uow.quotas.give_back(job.project_id, {"jobs:queued": job.waiting_elements})
-            for element in uow.elements.of_job(job_id, Where("status", "eq", JobStatus.QUEUED)):
-                uow.elements.change(job_id, element.index, {
-                    "status": JobStatus.CANCELLED, "ended_at": uow.now(),
-                    "failure_class": "cancelled"})
-            uow.jobs.change(job_id, {"waiting_elements": 0, "next_index": job.elements,
-                                     "cancelled_elements": Delta(job.waiting_elements)})
+            self._give_up_waiting(uow, job)
             job = uow.jobs.get(job_id) or job
         if job.waiting_elements or job.live_elements:
             return
-        if job.status == JobStatus.CANCELLING:
-            event, status = "cancelled", JobStatus.CANCELLED
-        elif failures:
-            event, status = "fail", JobStatus.FAILED
-        elif job.succeeded_elements == job.elements:
-            event, status = "succeed", JobStatus.SUCCEEDED
-        elif job.succeeded_elements:
-            event, status = "fail", JobStatus.FAILED
-        else:
-            event, status = "cancelled", JobStatus.CANCELLED
-        uow.jobs.change(job_id, {
-            "status": status, "ended_at": uow.now(), "waiting_code": None,
-            "waiting_summary": None, "waiting_position": None,
-            "waiting_estimated_start_at": None})
+        event, status = _array_end(job)
+        uow.jobs.change(
+            job_id,
+            {
+                "status": status,
+                "ended_at": uow.now(),
+                "waiting_code": None,
+                "waiting_summary": None,
+                "waiting_position": None,
+                "waiting_estimated_start_at": None,
+            },
+        )
         uow.drop_explanations([job_id])
-        events.append(status_change(
-            self._deps.ids, uow.now(), CAUSE, "job", event, job_id, job.status, status,
-            project_id=job.project_id))
+        events.append(
+            status_change(
+                self._deps.ids,
+                uow.now(),
+                CAUSE,
+                "job",
+                event,
+                job_id,
+                job.status,
+                status,
+                project_id=job.project_id,
+            )
+        )
+
+    @staticmethod
+    def _give_up_waiting(uow: UnitOfWork, job: Job) -> None:
+        """Cancel what still waits of an array that has failed too often."""
+        uow.quotas.give_back(job.project_id, {"jobs:queued": job.waiting_elements})
+        values = {
+            "status": JobStatus.CANCELLED,
+            "ended_at": uow.now(),
+            "failure_class": "cancelled",
+        }
+        for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
+            uow.elements.change(job.id, element.index, values)
+        uow.jobs.change(
+            job.id,
+            {
+                "waiting_elements": 0,
+                "next_index": job.elements,
+                "cancelled_elements": Delta(job.waiting_elements),
+            },
+        )
 
     def _note(
-        self, uow: UnitOfWork, job: Job, event: str, before: str, after: str, attempt: Attempt,
-        end: Ending, events: list[Event],
+        self,
+        uow: UnitOfWork,
+        job: Job,
+        event: str,
+        before: str,
+        after: str,
+        attempt: Attempt,
+        end: Ending,
+        events: list[Event],
     ) -> None:
-        detail: dict[str, Any] = {"attempt": attempt.number, "outcome": end.outcome,
-                                  "exit_code": end.exit_code}
+        detail: dict[str, Any] = {
+            "attempt": attempt.number,
+            "outcome": end.outcome,
+            "exit_code": end.exit_code,
+        }
         if job.is_array:
             detail["index"] = attempt.index
-        events.append(status_change(
-            self._deps.ids, uow.now(), CAUSE, "job", event, job.id, before, after,
-            project_id=job.project_id, reason=end.failure_class, detail=detail))
+        events.append(
+            status_change(
+                self._deps.ids,
+                uow.now(),
+                CAUSE,
+                "job",
+                event,
+                job.id,
+                before,
+                after,
+                project_id=job.project_id,
+                reason=end.failure_class,
+                detail=detail,
+            )
+        )
 
 
 def _change_alike(uow: UnitOfWork, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -208,3 +318,16 @@ def _reason(end: Ending) -> str | None:
     if not message and end.exit_code is not None:
         message = f"exit code {end.exit_code}"
     return f"{end.failure_class}: {message}"[:255] if message else end.failure_class
+
+
+def _array_end(job: Job) -> tuple[str, JobStatus]:
+    """(event, status) of an array of which nothing waits or runs any more."""
+    if job.status == JobStatus.CANCELLING:
+        return "cancelled", JobStatus.CANCELLED
+    if job.failed_elements + job.timed_out_elements:
+        return "fail", JobStatus.FAILED
+    if job.succeeded_elements == job.elements:
+        return "succeed", JobStatus.SUCCEEDED
+    if job.succeeded_elements:
+        return "fail", JobStatus.FAILED
+    return "cancelled", JobStatus.CANCELLED

@@ -26,7 +26,8 @@ class Inventory:
         event."""
         seconds = self._deps.conf.conductor.claim_s
         token = self._deps.store.write(
-            lambda uow: uow.claim("inventory", "cloud", self._deps.owner, seconds))
+            lambda uow: uow.claim("inventory", "cloud", self._deps.owner, seconds)
+        )
         if token is None:
             return
         try:
@@ -48,9 +49,16 @@ class Inventory:
             if body["name"] not in known:
                 values: dict[str, Any] = {
                     key: tuple(value) if isinstance(value, list) else value
-                          for key, value in body.items()}
-                uow.gpu_types.add(GpuType(id=self._deps.ids.new(), created_at=uow.now(),
-                                          updated_at=uow.now(), **values))
+                    for key, value in body.items()
+                }
+                uow.gpu_types.add(
+                    GpuType(
+                        id=self._deps.ids.new(),
+                        created_at=uow.now(),
+                        updated_at=uow.now(),
+                        **values,
+                    )
+                )
         rows = {row.name: row for row in uow.hosts.find()}
         changed = 0
         for host in hosts:
@@ -65,12 +73,23 @@ class Inventory:
 
     def _host(self, uow: UnitOfWork, host: CloudHost, row: Host | None) -> int:
         facts: dict[str, Any] = {
-            "kind": host.kind, "state": "up" if host.up else "down", "rack": host.rack,
-            "zone": host.zone, "link_domain": host.link_domain, "vcpus": host.vcpus,
-            "memory_mib": host.memory_mib, "address": host.address}
+            "kind": host.kind,
+            "state": "up" if host.up else "down",
+            "rack": host.rack,
+            "zone": host.zone,
+            "link_domain": host.link_domain,
+            "vcpus": host.vcpus,
+            "memory_mib": host.memory_mib,
+            "address": host.address,
+        }
         if row is None:
-            row = Host(id=self._deps.ids.new(), created_at=uow.now(), updated_at=uow.now(),
-                       name=host.name, **facts)
+            row = Host(
+                id=self._deps.ids.new(),
+                created_at=uow.now(),
+                updated_at=uow.now(),
+                name=host.name,
+                **facts,
+            )
             uow.hosts.add(row)
             uow.devices.add_many([self._device(uow, row.id, one) for one in host.devices])
             self._event(uow, "host.found", "host", row.id, None)
@@ -94,28 +113,51 @@ class Inventory:
                 continue
             health = "healthy" if device.healthy else "unhealthy"
             if row.health not in (health, _BY_HAND):
-                uow.devices.change(row.id, {"health": health,
-                                            "health_reason": device.health_reason})
+                uow.devices.change(
+                    row.id, {"health": health, "health_reason": device.health_reason}
+                )
                 self._event(uow, f"device.{health}", "device", row.id, device.health_reason)
                 changed += 1
         for row in rows.values():
             if row.health not in ("lost", _BY_HAND):
-                uow.devices.change(row.id, {"health": "lost",
-                                            "health_reason": "not seen in the cloud"})
+                uow.devices.change(
+                    row.id, {"health": "lost", "health_reason": "not seen in the cloud"}
+                )
                 self._event(uow, "device.lost", "device", row.id, "not seen in the cloud")
                 changed += 1
         return changed
 
     def _device(self, uow: UnitOfWork, host_id: str, one: CloudDevice) -> Device:
         return Device(
-            id=self._deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), host_id=host_id,
-            address=one.address, gpu_type=one.gpu_type, memory_mib=one.memory_mib,
-            ordinal=one.ordinal, uuid=one.uuid, vendor=one.vendor, product_id=one.product_id,
-            numa_node=one.numa_node, link_group=one.link_group,
-            health="healthy" if one.healthy else "unhealthy", health_reason=one.health_reason)
+            id=self._deps.ids.new(),
+            created_at=uow.now(),
+            updated_at=uow.now(),
+            host_id=host_id,
+            address=one.address,
+            gpu_type=one.gpu_type,
+            memory_mib=one.memory_mib,
+            ordinal=one.ordinal,
+            uuid=one.uuid,
+            vendor=one.vendor,
+            product_id=one.product_id,
+            numa_node=one.numa_node,
+            link_group=one.link_group,
+            health="healthy" if one.healthy else "unhealthy",
+            health_reason=one.health_reason,
+        )
 
-    def _event(self, uow: UnitOfWork, action: str, noun: str, ident: str, reason: str | None
-               ) -> None:
-        uow.events.add(happening(
-            self._deps.ids, uow.now(), CAUSE, action, noun, ident, project_id=None,
-            detail={} if reason is None else {"message": reason}))
+    def _event(
+        self, uow: UnitOfWork, action: str, noun: str, ident: str, reason: str | None
+    ) -> None:
+        uow.events.add(
+            happening(
+                self._deps.ids,
+                uow.now(),
+                CAUSE,
+                action,
+                noun,
+                ident,
+                project_id=None,
+                detail={} if reason is None else {"message": reason},
+            )
+        )

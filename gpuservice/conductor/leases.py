@@ -22,8 +22,13 @@ from gpuservice.domain.states import NODE, NodeStatus
 
 LOG = logging.getLogger(__name__)
 
-_WATCHED = (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING, NodeStatus.CHECKING,
-            NodeStatus.ERROR)
+_WATCHED = (
+    NodeStatus.READY,
+    NodeStatus.CORDONED,
+    NodeStatus.DRAINING,
+    NodeStatus.CHECKING,
+    NodeStatus.ERROR,
+)
 
 
 class Leases:
@@ -42,8 +47,11 @@ class Leases:
         if self._last is None or now - self._last > lease / 2:
             self._since = now  # the service itself was away: it counts from its return
         self._last = now
-        silent = self._deps.store.read(lambda uow: uow.nodes.find(
-            Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)))
+        silent = self._deps.store.read(
+            lambda uow: uow.nodes.find(
+                Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)
+            )
+        )
         given_up = sum(self._try(node, now) for node in silent)
         if given_up:
             self._deps.hints.send(Hint("attempts"))
@@ -89,19 +97,34 @@ class Leases:
         outlive their lease then), else by the lease that ran out."""
         if "power_off" not in self._deps.cloud.capabilities:
             return True
-        return all(self._deps.cloud.power_off(server.server_id)
-                   for server in self._deps.cloud.find_nodes([node.id]))
+        return all(
+            self._deps.cloud.power_off(server.server_id)
+            for server in self._deps.cloud.find_nodes([node.id])
+        )
 
     def _fence(self, uow: UnitOfWork, node: Node, cutoff: datetime) -> bool:
         if not uow.nodes.fence(node.id, node.epoch, cutoff):
             return False
-        uow.tasks.gone([
-            TaskEnd(task.id, failure_class="node_failure",
-                    failure_evidence="nothing was heard of its node any more")
-            for task in uow.tasks.of_node(node.id)], uow.now())
+        uow.tasks.gone(
+            [
+                TaskEnd(
+                    task.id,
+                    failure_class="node_failure",
+                    failure_evidence="nothing was heard of its node any more",
+                )
+                for task in uow.tasks.of_node(node.id)
+            ],
+            uow.now(),
+        )
         fresh = uow.nodes.get(node.id)
         if fresh is not None and NODE.allows(fresh.status, "fault"):
             message = "nothing was heard of it any more"
-            self._marks.node(uow, fresh, "fault", {
-                "fault": {"class": "node_failure", "message": message}}, "node_failure", message)
+            self._marks.node(
+                uow,
+                fresh,
+                "fault",
+                {"fault": {"class": "node_failure", "message": message}},
+                "node_failure",
+                message,
+            )
         return True

@@ -21,8 +21,12 @@ class Leftovers:
     def step(self) -> int:
         """Delete what is left over; how many servers."""
         servers = self._deps.cloud.find_nodes()
-        nodes = {node.id: node for node in self._deps.store.read(
-            lambda uow: uow.nodes.get_many({server.node_id for server in servers}))}
+        nodes = {
+            node.id: node
+            for node in self._deps.store.read(
+                lambda uow: uow.nodes.get_many({server.node_id for server in servers})
+            )
+        }
         kept: dict[str, str] = {}
         surplus: list[CloudNode] = []
         for server in servers:  # oldest first

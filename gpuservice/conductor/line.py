@@ -29,16 +29,27 @@ class Line:
         return self._deps.store.write(lambda uow: self._fail(uow, job_id, why))
 
     def _doomed(self, uow: UnitOfWork) -> list[tuple[str, str]]:
-        late = uow.jobs.find(Where("open", "eq", 1), Where("deadline_at", "le", uow.now()),
-                             Where("status", "in", (JobStatus.QUEUED, JobStatus.HELD)))
+        late = uow.jobs.find(
+            Where("open", "eq", 1),
+            Where("deadline_at", "le", uow.now()),
+            Where("status", "in", (JobStatus.QUEUED, JobStatus.HELD)),
+        )
         found = [(job.id, "deadline") for job in late]
         waiting = uow.jobs.find(
-            Where("open", "eq", 1), Where("waiting_code", "eq", "dependency"), limit=1000)
+            Where("open", "eq", 1), Where("waiting_code", "eq", "dependency"), limit=1000
+        )
         specs = {job.id: JobSpec.from_dict(job.spec) for job in waiting}
-        others = {job.id: (job.status, job.started_at is not None) for job in uow.jobs.get_many(
-            {ident for spec in specs.values() for ident, _ in spec.depends_on})}
-        found.extend((job_id, "dependency") for job_id, spec in specs.items()
-                     if verdict(spec.depends_on, others)[0] == NEVER)
+        others = {
+            job.id: (job.status, job.started_at is not None)
+            for job in uow.jobs.get_many(
+                {ident for spec in specs.values() for ident, _ in spec.depends_on}
+            )
+        }
+        found.extend(
+            (job_id, "dependency")
+            for job_id, spec in specs.items()
+            if verdict(spec.depends_on, others)[0] == NEVER
+        )
         return found
 
     def _fail(self, uow: UnitOfWork, job_id: str, why: str) -> bool:
@@ -50,16 +61,38 @@ class Line:
         uow.quotas.give_back(job.project_id, {"jobs:queued": job.waiting_elements})
         uow.jobs.change(job_id, self._values(uow, job, why))
         uow.drop_explanations([job_id])
-        uow.events.add(status_change(
-            self._deps.ids, uow.now(), CAUSE, "job", "fail", job_id, job.status,
-            JobStatus.FAILED, project_id=job.project_id, reason=why))
+        uow.events.add(
+            status_change(
+                self._deps.ids,
+                uow.now(),
+                CAUSE,
+                "job",
+                "fail",
+                job_id,
+                job.status,
+                JobStatus.FAILED,
+                project_id=job.project_id,
+                reason=why,
+            )
+        )
         return True
 
     @staticmethod
     def _values(uow: UnitOfWork, job: Job, why: str) -> dict[str, Any]:
-        reason = ("a job that it depends on did not end as needed" if why == "dependency"
-                  else "its deadline passed before it could start")
-        return {"status": JobStatus.FAILED, "failure_class": why, "ended_at": uow.now(),
-                "status_reason": reason, "failed_elements": Delta(job.waiting_elements),
-                "waiting_elements": 0, "waiting_code": None, "waiting_summary": None,
-                "waiting_position": None, "waiting_estimated_start_at": None}
+        reason = (
+            "a job that it depends on did not end as needed"
+            if why == "dependency"
+            else "its deadline passed before it could start"
+        )
+        return {
+            "status": JobStatus.FAILED,
+            "failure_class": why,
+            "ended_at": uow.now(),
+            "status_reason": reason,
+            "failed_elements": Delta(job.waiting_elements),
+            "waiting_elements": 0,
+            "waiting_code": None,
+            "waiting_summary": None,
+            "waiting_position": None,
+            "waiting_estimated_start_at": None,
+        }

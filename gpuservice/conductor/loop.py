@@ -86,10 +86,15 @@ class Conductor:
     def _purge(self) -> None:
         hours = self._deps.conf.api.idempotency_hours
         self._deps.store.write(
-            lambda uow: uow.purge_idempotency(uow.now() - timedelta(hours=hours)))
+            lambda uow: uow.purge_idempotency(uow.now() - timedelta(hours=hours))
+        )
 
     def _loop(
-        self, stop: threading.Event, name: str, kinds: tuple[str, ...], interval: float,
+        self,
+        stop: threading.Event,
+        name: str,
+        kinds: tuple[str, ...],
+        interval: float,
         step: Callable[[], object],
     ) -> None:
         wake = threading.Event()

@@ -25,8 +25,14 @@ from gpuservice.domain.states import NodeStatus
 
 LOG = logging.getLogger(__name__)
 
-_WORK = (NodeStatus.REQUESTED, NodeStatus.BUILDING, NodeStatus.CONFIGURING, NodeStatus.CHECKING,
-         NodeStatus.REPAIRING, NodeStatus.DELETING)
+_WORK = (
+    NodeStatus.REQUESTED,
+    NodeStatus.BUILDING,
+    NodeStatus.CONFIGURING,
+    NodeStatus.CHECKING,
+    NodeStatus.REPAIRING,
+    NodeStatus.DELETING,
+)
 #: A node that failed to build is tried again after so many seconds, times its tries so far.
 _REBUILD_S = 5
 
@@ -41,8 +47,11 @@ class Nodes:
 
     def step(self) -> int:
         """One step for every node that wants one; how many moved. One node's trouble is its own."""
-        wanted = self._deps.store.read(lambda uow: uow.nodes.find(
-            Where("status", "in", _WORK), order=(("created_at", "asc"),), limit=500))
+        wanted = self._deps.store.read(
+            lambda uow: uow.nodes.find(
+                Where("status", "in", _WORK), order=(("created_at", "asc"),), limit=500
+            )
+        )
         moved = 0
         for node in wanted:
             try:
@@ -59,7 +68,8 @@ class Nodes:
     def _one(self, node: Node) -> bool:
         conf = self._deps.conf.conductor
         token = self._deps.store.write(
-            lambda uow: uow.claim("node", node.id, self._deps.owner, conf.claim_s))
+            lambda uow: uow.claim("node", node.id, self._deps.owner, conf.claim_s)
+        )
         if token is None:
             return False
         try:
@@ -102,8 +112,7 @@ class Nodes:
         if server.bootstrap_hash not in (None, node.bootstrap_hash):
             # Built for an earlier intent that was believed lost: its token is the one that counts.
             values["bootstrap_hash"] = server.bootstrap_hash
-        return self._deps.store.write(
-            lambda uow: self._marks.node(uow, node, "built", values))
+        return self._deps.store.write(lambda uow: self._marks.node(uow, node, "built", values))
 
     def _only_server(self, node: Node) -> CloudNode | None:
         """The server of a node: the one it is known by, else the oldest; others go."""
@@ -123,16 +132,27 @@ class Nodes:
         token = self._deps.ids.secret()
         digest = hashlib.sha256(token.encode()).hexdigest()
         ttl = timedelta(seconds=self._deps.conf.agent.bootstrap_ttl_s)
-        before = (Where("intent_at", "null") if node.intent_at is None
-                  else Where("intent_at", "eq", node.intent_at))
+        before = (
+            Where("intent_at", "null")
+            if node.intent_at is None
+            else Where("intent_at", "eq", node.intent_at)
+        )
 
         def intend(uow: UnitOfWork) -> NodeRequest | None:
             if not uow.holds("node", node.id, claim):
                 return None
-            kept = uow.nodes.change(node.id, {
-                "intent_at": uow.now(), "bootstrap_hash": digest,
-                "bootstrap_expires_at": uow.now() + ttl, "secret_hash": None,
-                "instance": None}, Where("status", "eq", NodeStatus.BUILDING), before)
+            kept = uow.nodes.change(
+                node.id,
+                {
+                    "intent_at": uow.now(),
+                    "bootstrap_hash": digest,
+                    "bootstrap_expires_at": uow.now() + ttl,
+                    "secret_hash": None,
+                    "instance": None,
+                },
+                Where("status", "eq", NodeStatus.BUILDING),
+                before,
+            )
             return self._request(uow, node, token, digest) if kept else None
 
         request = self._deps.store.write(intend)
@@ -140,22 +160,34 @@ class Nodes:
             self._deps.cloud.create_node(request)
         return request is not None
 
-    def _request(self, uow: UnitOfWork, node: Node, token: str, digest: str
-                 ) -> NodeRequest | None:
+    def _request(self, uow: UnitOfWork, node: Node, token: str, digest: str) -> NodeRequest | None:
         pool, flavor = uow.pools.get(node.pool_id), uow.flavors.get(node.flavor_id)
         if pool is None or flavor is None:
             return None
         host = uow.hosts.get(node.host_id) if node.host_id else None
         devices = uow.devices.find(Where("node_id", "eq", node.id), order=(("ordinal", "asc"),))
-        user_data = json.dumps({
-            "api_url": self._deps.conf.api.public_url, "ca_file": None, "node_id": node.id,
-            "bootstrap": token, "server_id": None})
+        user_data = json.dumps(
+            {
+                "api_url": self._deps.conf.api.public_url,
+                "ca_file": None,
+                "node_id": node.id,
+                "bootstrap": token,
+                "server_id": None,
+            }
+        )
         return NodeRequest(
-            node_id=node.id, name=node.name, project_id=node.project_id, flavor=flavor,
+            node_id=node.id,
+            name=node.name,
+            project_id=node.project_id,
+            flavor=flavor,
             host_name=host.name if host else None,
-            device_addresses=tuple(device.address for device in devices), image=pool.image,
-            networks=pool.networks, key_name=pool.key_name, user_data=user_data,
-            bootstrap_hash=digest)
+            device_addresses=tuple(device.address for device in devices),
+            image=pool.image,
+            networks=pool.networks,
+            key_name=pool.key_name,
+            user_data=user_data,
+            bootstrap_hash=digest,
+        )
 
     def _overdue(self, node: Node) -> bool:
         limit = timedelta(seconds=self._deps.conf.conductor.build_timeout_s)
@@ -211,11 +243,26 @@ class Nodes:
             sick = [device.address for device in devices if device.health != "healthy"]
             if sick:
                 message = f"devices are not healthy: {', '.join(sick)}"
-                return self._marks.node(uow, node, "fault", {
-                    "fault": {"class": "gpu_failure", "message": message}}, "gpu_failure", message)
-            return self._marks.node(uow, node, "checked", {
-                **known, "idle_since": uow.now(), "fault": None, "status_reason": None,
-                "build_attempts": 0})
+                return self._marks.node(
+                    uow,
+                    node,
+                    "fault",
+                    {"fault": {"class": "gpu_failure", "message": message}},
+                    "gpu_failure",
+                    message,
+                )
+            return self._marks.node(
+                uow,
+                node,
+                "checked",
+                {
+                    **known,
+                    "idle_since": uow.now(),
+                    "fault": None,
+                    "status_reason": None,
+                    "build_attempts": 0,
+                },
+            )
 
         return self._deps.store.write(work)
 
@@ -232,9 +279,16 @@ class Nodes:
             place = self._placing.again(uow, node)
             if place is None:
                 return False
-            values = {**place, "server_id": None, "address": None, "intent_at": None,
-                      "secret_hash": None, "bootstrap_hash": None, "instance": None,
-                      "last_renewal_at": None}
+            values = {
+                **place,
+                "server_id": None,
+                "address": None,
+                "intent_at": None,
+                "secret_hash": None,
+                "bootstrap_hash": None,
+                "instance": None,
+                "last_renewal_at": None,
+            }
             if not self._marks.node(uow, node, "rebuild", values):
                 return False
             self._lose_tasks(uow, node)
@@ -248,8 +302,9 @@ class Nodes:
             return False
 
         def work(uow: UnitOfWork) -> bool:
-            if not self._marks.node(uow, node, "deleted", {
-                    "secret_hash": None, "bootstrap_hash": None}):
+            if not self._marks.node(
+                uow, node, "deleted", {"secret_hash": None, "bootstrap_hash": None}
+            ):
                 return False
             uow.quotas.give_back(node.project_id, of_nodes(node.gpu_type, node.gpu_count, 1))
             self._lose_tasks(uow, node)
@@ -269,6 +324,10 @@ class Nodes:
     @staticmethod
     def _lose_tasks(uow: UnitOfWork, node: Node) -> None:
         tasks = uow.tasks.of_node(node.id)
-        uow.tasks.gone([
-            TaskEnd(task.id, failure_class="node_failure", failure_evidence="its node is gone")
-            for task in tasks], uow.now())
+        uow.tasks.gone(
+            [
+                TaskEnd(task.id, failure_class="node_failure", failure_evidence="its node is gone")
+                for task in tasks
+            ],
+            uow.now(),
+        )

@@ -30,8 +30,11 @@ class Placing:
         chosen = self._choose(uow, node)
         if chosen is None:
             if node.status_reason is None:
-                uow.nodes.change(node.id, {"status_reason": "no host has room for it"},
-                                 Where("status", "eq", NodeStatus.REQUESTED))
+                uow.nodes.change(
+                    node.id,
+                    {"status_reason": "no host has room for it"},
+                    Where("status", "eq", NodeStatus.REQUESTED),
+                )
             return False
         host_id, devices = chosen
         if not self._has_room(uow, host_id, node):
@@ -49,8 +52,13 @@ class Placing:
             return {}
         host = uow.hosts.get(node.host_id) if node.host_id else None
         own = uow.devices.find(Where("node_id", "eq", node.id))
-        if (host is not None and host.state == "up" and host.status == "enabled"
-                and len(own) == node.gpu_count and all(one.health == "healthy" for one in own)):
+        if (
+            host is not None
+            and host.state == "up"
+            and host.status == "enabled"
+            and len(own) == node.gpu_count
+            and all(one.health == "healthy" for one in own)
+        ):
             return {}
         chosen = self._choose(uow, node)
         if chosen is None:
@@ -70,36 +78,51 @@ class Placing:
         host = uow.hosts.get(host_id, lock=True)
         if host is None:
             return False
-        others = uow.nodes.find(Where("host_id", "eq", host_id), Where("id", "ne", node.id),
-                                Where("status", "ne", NodeStatus.DELETED))
-        return (sum(one.vcpus for one in others) + node.vcpus <= host.vcpus
-                and sum(one.memory_mib for one in others) + node.memory_mib <= host.memory_mib)
+        others = uow.nodes.find(
+            Where("host_id", "eq", host_id),
+            Where("id", "ne", node.id),
+            Where("status", "ne", NodeStatus.DELETED),
+        )
+        return (
+            sum(one.vcpus for one in others) + node.vcpus <= host.vcpus
+            and sum(one.memory_mib for one in others) + node.memory_mib <= host.memory_mib
+        )
 
     @staticmethod
     def _choose(uow: UnitOfWork, node: Node) -> tuple[str, list[Device]] | None:
         """The host with the least room that has enough (best fit), its first free devices."""
-        hosts = {host.id: host for host in uow.hosts.find(
-            Where("state", "eq", "up"), Where("status", "eq", "enabled"))}
+        hosts = {
+            host.id: host
+            for host in uow.hosts.find(Where("state", "eq", "up"), Where("status", "eq", "enabled"))
+        }
         used: dict[str, tuple[int, int]] = {}
-        for other in uow.nodes.find(Where("host_id", "notnull"), Where("id", "ne", node.id),
-                                    Where("status", "ne", NodeStatus.DELETED)):
+        for other in uow.nodes.find(
+            Where("host_id", "notnull"),
+            Where("id", "ne", node.id),
+            Where("status", "ne", NodeStatus.DELETED),
+        ):
             cpus, memory = used.get(str(other.host_id), (0, 0))
             used[str(other.host_id)] = (cpus + other.vcpus, memory + other.memory_mib)
         free: dict[str, list[Device]] = {}
         for device in uow.devices.find(
-            Where("node_id", "null"), Where("gpu_type", "eq", node.gpu_type),
-            Where("health", "eq", "healthy"), order=(("ordinal", "asc"),),
+            Where("node_id", "null"),
+            Where("gpu_type", "eq", node.gpu_type),
+            Where("health", "eq", "healthy"),
+            order=(("ordinal", "asc"),),
         ):
             free.setdefault(device.host_id, []).append(device)
         fits: list[tuple[int, str, str]] = []
         for host_id, devices in free.items():
             host = hosts.get(host_id)
             cpus, memory = used.get(host_id, (0, 0))
-            if (host is not None and len(devices) >= node.gpu_count
-                    and host.vcpus - cpus >= node.vcpus
-                    and host.memory_mib - memory >= node.memory_mib):
+            if (
+                host is not None
+                and len(devices) >= node.gpu_count
+                and host.vcpus - cpus >= node.vcpus
+                and host.memory_mib - memory >= node.memory_mib
+            ):
                 fits.append((len(devices), host.name, host_id))
         if not fits:
             return None
         _, _, best = min(fits)
-        return best, free[best][:node.gpu_count]
+        return best, free[best][: node.gpu_count]

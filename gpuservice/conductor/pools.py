@@ -18,8 +18,13 @@ from gpuservice.domain.states import NODE, NodeStatus, PoolStatus
 
 LOG = logging.getLogger(__name__)
 
-_LIVE = (PoolStatus.CREATING, PoolStatus.ACTIVE, PoolStatus.RESIZING, PoolStatus.ERROR,
-         PoolStatus.DELETING)
+_LIVE = (
+    PoolStatus.CREATING,
+    PoolStatus.ACTIVE,
+    PoolStatus.RESIZING,
+    PoolStatus.ERROR,
+    PoolStatus.DELETING,
+)
 
 
 class Pools:
@@ -31,8 +36,9 @@ class Pools:
 
     def step(self) -> int:
         """One look at every pool; how many changed. One pool's trouble is its own."""
-        pools = self._deps.store.read(lambda uow: uow.pools.find(
-            Where("status", "in", _LIVE), order=(("id", "asc"),)))
+        pools = self._deps.store.read(
+            lambda uow: uow.pools.find(Where("status", "in", _LIVE), order=(("id", "asc"),))
+        )
         moved = 0
         for pool in pools:
             try:
@@ -52,8 +58,9 @@ class Pools:
             pool = uow.pools.get(pool_id, lock=True)
             if pool is None or pool.status == PoolStatus.DELETED:
                 return False
-            nodes = uow.nodes.find(Where("pool_id", "eq", pool_id),
-                                   Where("status", "ne", NodeStatus.DELETED))
+            nodes = uow.nodes.find(
+                Where("pool_id", "eq", pool_id), Where("status", "ne", NodeStatus.DELETED)
+            )
             if pool.status == PoolStatus.DELETING:
                 return self._delete(uow, pool, nodes)
             moved = self._host_orders(uow, nodes)
@@ -65,8 +72,10 @@ class Pools:
 
     def _host_orders(self, uow: UnitOfWork, nodes: list[Node]) -> bool:
         """A host that is to be emptied cordons or drains the nodes on it."""
-        hosts = {host.id: host.status for host in uow.hosts.get_many(
-            {node.host_id for node in nodes if node.host_id})}
+        hosts = {
+            host.id: host.status
+            for host in uow.hosts.get_many({node.host_id for node in nodes if node.host_id})
+        }
         moved = False
         for node in nodes:
             status = hosts.get(str(node.host_id), "enabled")
@@ -103,9 +112,17 @@ class Pools:
         each = counted(flavor, 1)
         fit, limit = room(uow.quotas.states(pool.project_id), each)
         count = missing if fit is None else min(fit, missing)
-        self._wait_for(uow, pool, None if count == missing else {
-            "code": "project_quota", "limit": limit,
-            "summary": f"The limit {limit!r} leaves no room for {missing - count} of its nodes."})
+        self._wait_for(
+            uow,
+            pool,
+            None
+            if count == missing
+            else {
+                "code": "project_quota",
+                "limit": limit,
+                "summary": f"The limit {limit!r} has no room for {missing - count} of its nodes.",
+            },
+        )
         if count <= 0:
             return False
         # Fails as a whole when the room was taken meanwhile: the next pass looks again.
@@ -124,15 +141,20 @@ class Pools:
     @staticmethod
     def _unplaced(nodes: list[Node]) -> dict[str, Any] | None:
         """Nodes that no host has room for."""
-        waiting = [node for node in nodes
-                   if node.status == NodeStatus.REQUESTED and node.status_reason is not None]
+        waiting = [
+            node
+            for node in nodes
+            if node.status == NodeStatus.REQUESTED and node.status_reason is not None
+        ]
         if not waiting:
             return None
-        return {"code": "insufficient_gpus", "nodes": len(waiting),
-                "summary": f"No host has room for {len(waiting)} of its nodes."}
+        return {
+            "code": "insufficient_gpus",
+            "nodes": len(waiting),
+            "summary": f"No host has room for {len(waiting)} of its nodes.",
+        }
 
-    def _shrink(self, uow: UnitOfWork, pool: Pool, nodes: list[Node], leaving: list[Node]
-                ) -> bool:
+    def _shrink(self, uow: UnitOfWork, pool: Pool, nodes: list[Node], leaving: list[Node]) -> bool:
         """Delete nodes without tasks; each only if it is still without."""
         gone = 0
         for node in leaving:
@@ -165,21 +187,28 @@ class Pools:
         fresh = uow.pools.get(pool.id)
         if fresh is None:
             return False
-        nodes = [node for node in uow.nodes.find(Where("pool_id", "eq", pool.id))
-                 if node.status in IN_SIZE]
-        serving = sum(node.status in (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING)
-                      for node in nodes)
+        nodes = [
+            node
+            for node in uow.nodes.find(Where("pool_id", "eq", pool.id))
+            if node.status in IN_SIZE
+        ]
+        serving = sum(
+            node.status in (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING)
+            for node in nodes
+        )
         broken = [node for node in nodes if node.status == NodeStatus.ERROR]
         enough = min(fresh.size, max(len(nodes), fresh.min_nodes))
         if fresh.status == PoolStatus.CREATING:
             enough = fresh.min_nodes if fresh.autoscale else fresh.size
         settled = serving >= enough and not broken
-        if broken and fresh.status in (PoolStatus.CREATING, PoolStatus.ACTIVE,
-                                       PoolStatus.RESIZING):
+        if broken and fresh.status in (PoolStatus.CREATING, PoolStatus.ACTIVE, PoolStatus.RESIZING):
             if len(broken) + serving >= len(nodes):
                 return self._marks.pool(uow, fresh, "fault", {"fault": broken[0].fault})
-        elif settled and fresh.status in (PoolStatus.CREATING, PoolStatus.RESIZING,
-                                          PoolStatus.ERROR):
+        elif settled and fresh.status in (
+            PoolStatus.CREATING,
+            PoolStatus.RESIZING,
+            PoolStatus.ERROR,
+        ):
             return self._marks.pool(uow, fresh, "settle", {"fault": None})
         return False
 

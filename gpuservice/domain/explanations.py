@@ -9,7 +9,7 @@ from typing import Any
 _ADVICE = {
     "user_code": "Look at the end of the log; the program ended with an error of its own.",
     "image": "Check the command, the script's first line and the image: the program was not "
-             "found or cannot be executed there.",
+    "found or cannot be executed there.",
     "data": "Check the inputs: one of them is missing or cannot be read.",
     "permission": "Check the access rights of inputs, outputs and secrets.",
     "node_failure": "The node was lost. Submit again, or let retry do it.",

@@ -67,6 +67,13 @@ def status_change(
     """The event of one step in a transition table (``job.start``: queued to starting)."""
     facts: dict[str, Any] = {"from": str(before), "to": str(after), **dict(detail or {})}
     return happening(
-        ids, at, cause, f"{noun}.{event}", noun, target_id,
-        project_id=project_id, reason=reason, detail=facts,
+        ids,
+        at,
+        cause,
+        f"{noun}.{event}",
+        noun,
+        target_id,
+        project_id=project_id,
+        reason=reason,
+        detail=facts,
     )

@@ -13,28 +13,55 @@ from gpuservice.domain.errors import Invalid
 PRIORITIES = {"low": 100, "normal": 500, "high": 700, "urgent": 900}
 
 #: Environment names that the service sets itself: a request must not.
-RESERVED_ENV = frozenset({
-    "RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-})
+RESERVED_ENV = frozenset(
+    {
+        "RANK",
+        "NODE_RANK",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "ASCEND_RT_VISIBLE_DEVICES",
+        "MLU_VISIBLE_DEVICES",
+        "ZE_AFFINITY_MASK",
+    }
+)
 RESERVED_PREFIX = "GPUSERVICE_"
 
 _RETRY = {"max_attempts": 3, "backoff_s": 10, "on": ["node_failure", "gpu_failure"]}
 
 _DEFAULTS: dict[str, Any] = {
-    "kind": "training", "priority": "normal", "command": None, "script": None, "image": None,
-    "env": {}, "secrets": [], "workdir": None, "topology": None, "deadline_at": None,
-    "grace_period_s": 30, "signal": "TERM", "checkpoint": None, "depends_on": [], "array": None,
-    "inputs": [], "outputs": [], "notify": [], "labels": {}, "hold": False,
+    "kind": "training",
+    "priority": "normal",
+    "command": None,
+    "script": None,
+    "image": None,
+    "env": {},
+    "secrets": [],
+    "workdir": None,
+    "topology": None,
+    "deadline_at": None,
+    "grace_period_s": 30,
+    "signal": "TERM",
+    "checkpoint": None,
+    "depends_on": [],
+    "array": None,
+    "inputs": [],
+    "outputs": [],
+    "notify": [],
+    "labels": {},
+    "hold": False,
 }
 
 _WINDOWS = re.compile(r"^[A-Za-z]:")
 
 
-def normalise(job: Mapping[str, Any], kinds: Mapping[str, Any], default_runtime: int | None
-              ) -> dict[str, Any]:
+def normalise(
+    job: Mapping[str, Any], kinds: Mapping[str, Any], default_runtime: int | None
+) -> dict[str, Any]:
     """The request with every default filled in.
 
     :param job: the body's ``job``, already valid by its schema.
@@ -72,20 +99,33 @@ def _tasks(tasks: Mapping[str, Any]) -> dict[str, int]:
     count = tasks.get("count", 1)
     least = tasks.get("min_count", count)
     if least > count:
-        raise Invalid(f"min_count is {least}, more than count, which is {count}.",
-                      pointer="/job/tasks/min_count")
+        raise Invalid(
+            f"min_count is {least}, more than count, which is {count}.",
+            pointer="/job/tasks/min_count",
+        )
     return {"count": count, "min_count": least}
 
 
 def _resources(given: Mapping[str, Any]) -> dict[str, Any]:
-    amounts = [name for name in ("gpus", "gpu_fraction", "gpu_memory_mib")
-               if given.get(name) is not None]
+    amounts = [
+        name for name in ("gpus", "gpu_fraction", "gpu_memory_mib") if given.get(name) is not None
+    ]
     if len(amounts) > 1:
-        raise Invalid(f"Only one of gpus, gpu_fraction and gpu_memory_mib may be given, "
-                      f"not {' and '.join(amounts)}.", pointer=f"/job/resources/{amounts[1]}")
+        raise Invalid(
+            f"Only one of gpus, gpu_fraction and gpu_memory_mib may be given, "
+            f"not {' and '.join(amounts)}.",
+            pointer=f"/job/resources/{amounts[1]}",
+        )
     full: dict[str, Any] = {
-        "gpus": None, "gpu_fraction": None, "gpu_memory_mib": None, "gpu_types": [],
-        "min_gpu_memory_mib": None, "vcpus": None, "memory_mib": None, **given}
+        "gpus": None,
+        "gpu_fraction": None,
+        "gpu_memory_mib": None,
+        "gpu_types": [],
+        "min_gpu_memory_mib": None,
+        "vcpus": None,
+        "memory_mib": None,
+        **given,
+    }
     if not amounts:
         full["gpus"] = 1
     return full
@@ -94,16 +134,23 @@ def _resources(given: Mapping[str, Any]) -> dict[str, Any]:
 def _check(spec: Mapping[str, Any]) -> None:
     given = [name for name in ("command", "script") if spec[name] is not None]
     if len(given) != 1:
-        raise Invalid("Exactly one of command and script must be given, not "
-                      + ("both." if given else "neither."), pointer="/job/command")
+        raise Invalid(
+            "Exactly one of command and script must be given, not "
+            + ("both." if given else "neither."),
+            pointer="/job/command",
+        )
     for name in spec["env"]:
         if name in RESERVED_ENV or name.startswith(RESERVED_PREFIX):
-            raise Invalid(f"The variable {name!r} is set by the service; choose another name.",
-                          pointer=f"/job/env/{name}")
+            raise Invalid(
+                f"The variable {name!r} is set by the service; choose another name.",
+                pointer=f"/job/env/{name}",
+            )
     for index, secret in enumerate(spec["secrets"]):
         if secret["env"] in RESERVED_ENV or secret["env"].startswith(RESERVED_PREFIX):
-            raise Invalid(f"The variable {secret['env']!r} is set by the service.",
-                          pointer=f"/job/secrets/{index}/env")
+            raise Invalid(
+                f"The variable {secret['env']!r} is set by the service.",
+                pointer=f"/job/secrets/{index}/env",
+            )
     if spec["workdir"] is not None:
         check_path(spec["workdir"], "/job/workdir")
     for index, one in enumerate(spec["inputs"]):
@@ -114,8 +161,10 @@ def _check(spec: Mapping[str, Any]) -> None:
         check_path(spec["checkpoint"]["path"], "/job/checkpoint/path")
     array = spec["array"]
     if array and array["max_running"] is not None and array["max_running"] > array["size"]:
-        raise Invalid(f"max_running is {array['max_running']}, more than the array's size "
-                      f"{array['size']}.", pointer="/job/array/max_running")
+        raise Invalid(
+            f"max_running is {array['max_running']}, more than the array's size {array['size']}.",
+            pointer="/job/array/max_running",
+        )
 
 
 def check_path(path: str, pointer: str) -> None:
@@ -125,13 +174,18 @@ def check_path(path: str, pointer: str) -> None:
     """
     parts = path.rstrip("/").split("/")
     wrong = (
-        not path or path.startswith("/") or "\\" in path or _WINDOWS.match(path) is not None
+        not path
+        or path.startswith("/")
+        or "\\" in path
+        or _WINDOWS.match(path) is not None
         or any(part in ("", "..") for part in parts)
         or any(ord(letter) < 32 or ord(letter) == 127 for letter in path)
     )
     if wrong:
-        raise Invalid(f"{path!r} is not a relative path without '..' below the working "
-                      "directory.", pointer=pointer)
+        raise Invalid(
+            f"{path!r} is not a relative path without '..' below the working directory.",
+            pointer=pointer,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +213,24 @@ class JobSpec:
         """Of the normalised ``spec`` of a job row."""
         wants, topology, retry = spec["resources"], spec["topology"] or {}, spec["retry"]
         return cls(
-            count=spec["tasks"]["count"], min_count=spec["tasks"]["min_count"],
-            gpu_milli=gpu_milli(wants), gpu_memory_mib=wants["gpu_memory_mib"],
+            count=spec["tasks"]["count"],
+            min_count=spec["tasks"]["min_count"],
+            gpu_milli=gpu_milli(wants),
+            gpu_memory_mib=wants["gpu_memory_mib"],
             gpu_types=tuple(sorted(wants["gpu_types"])),
             min_gpu_memory_mib=wants["min_gpu_memory_mib"] or 0,
-            vcpus=wants["vcpus"] or 0, memory_mib=wants["memory_mib"] or 0,
-            within=topology.get("within"), required=topology.get("policy") == "required",
-            grace_period_s=spec["grace_period_s"], max_attempts=retry["max_attempts"],
-            backoff_s=retry["backoff_s"], retry_on=frozenset(retry["on"]),
-            depends_on=tuple((one["job"], one.get("condition", "succeeded"))
-                             for one in spec["depends_on"]))
+            vcpus=wants["vcpus"] or 0,
+            memory_mib=wants["memory_mib"] or 0,
+            within=topology.get("within"),
+            required=topology.get("policy") == "required",
+            grace_period_s=spec["grace_period_s"],
+            max_attempts=retry["max_attempts"],
+            backoff_s=retry["backoff_s"],
+            retry_on=frozenset(retry["on"]),
+            depends_on=tuple(
+                (one["job"], one.get("condition", "succeeded")) for one in spec["depends_on"]
+            ),
+        )
 
 
 def gpu_milli(resources: Mapping[str, Any]) -> int:

@@ -23,11 +23,14 @@ def merged(old: Mapping[str, Any], patch: Mapping[str, Any], pointer: str) -> di
             result.pop(key, None)
         elif isinstance(value, Mapping):
             inner = result.get(key)
-            result[key] = merged(inner if isinstance(inner, Mapping) else {}, value,
-                                 f"{pointer}/{key}")
+            result[key] = merged(
+                inner if isinstance(inner, Mapping) else {}, value, f"{pointer}/{key}"
+            )
         else:
             result[key] = value
     if len(result) > MAX_KEYS:
-        raise Invalid(f"With this change there are {len(result)} keys; at most {MAX_KEYS} are "
-                      "allowed.", pointer=pointer)
+        raise Invalid(
+            f"With this change there are {len(result)} keys; at most {MAX_KEYS} are allowed.",
+            pointer=pointer,
+        )
     return result

@@ -20,12 +20,23 @@ def new_nodes(pool: Pool, flavor: Flavor, count: int, ids: Ids, now: datetime) -
     nodes: list[Node] = []
     for _ in range(count):
         ident = ids.new()
-        nodes.append(Node(
-            id=ident, created_at=now, updated_at=now, pool_id=pool.id,
-            project_id=pool.project_id, name=f"{pool.name[:40]}-{ident[:8]}",
-            flavor_id=flavor.id, status=NodeStatus.REQUESTED, status_changed_at=now,
-            gpu_type=flavor.gpu_type, gpu_count=flavor.gpu_count, vcpus=flavor.vcpus,
-            memory_mib=flavor.memory_mib))
+        nodes.append(
+            Node(
+                id=ident,
+                created_at=now,
+                updated_at=now,
+                pool_id=pool.id,
+                project_id=pool.project_id,
+                name=f"{pool.name[:40]}-{ident[:8]}",
+                flavor_id=flavor.id,
+                status=NodeStatus.REQUESTED,
+                status_changed_at=now,
+                gpu_type=flavor.gpu_type,
+                gpu_count=flavor.gpu_count,
+                vcpus=flavor.vcpus,
+                memory_mib=flavor.memory_mib,
+            )
+        )
     return nodes
 
 
@@ -43,19 +54,28 @@ def surplus(pool: Pool, nodes: Sequence[Node], now: datetime) -> list[Node]:
     if not pool.autoscale:
         return to_remove(nodes, len(nodes) - pool.size)
     cutoff = now - timedelta(seconds=pool.idle_timeout_s)
-    idle = [node for node in nodes if node.status == NodeStatus.READY and not node.live_tasks
-            and node.idle_since is not None and node.idle_since <= cutoff]
-    useless = [node for node in nodes
-               if node.status == NodeStatus.ERROR and len(nodes) > pool.size]
-    return to_remove([*useless, *idle], min(len(idle) + len(useless),
-                                            len(nodes) - pool.min_nodes))
+    idle = [
+        node
+        for node in nodes
+        if node.status == NodeStatus.READY
+        and not node.live_tasks
+        and node.idle_since is not None
+        and node.idle_since <= cutoff
+    ]
+    useless = [node for node in nodes if node.status == NodeStatus.ERROR and len(nodes) > pool.size]
+    return to_remove([*useless, *idle], min(len(idle) + len(useless), len(nodes) - pool.min_nodes))
 
 
 def to_remove(nodes: Sequence[Node], surplus: int) -> list[Node]:
     """The nodes that go when a pool has too many: unbuilt and broken first, then idle, then
     the least busy; a node with tasks is never among them."""
-    rank = {NodeStatus.ERROR: 0, NodeStatus.REQUESTED: 1, NodeStatus.BUILDING: 2,
-            NodeStatus.CONFIGURING: 3, NodeStatus.CHECKING: 4}
+    rank = {
+        NodeStatus.ERROR: 0,
+        NodeStatus.REQUESTED: 1,
+        NodeStatus.BUILDING: 2,
+        NodeStatus.CONFIGURING: 3,
+        NodeStatus.CHECKING: 4,
+    }
     free = [node for node in nodes if node.live_tasks == 0]
     free.sort(key=lambda node: (rank.get(NodeStatus(node.status), 9), node.created_at, node.id))
-    return free[:max(surplus, 0)]
+    return free[: max(surplus, 0)]

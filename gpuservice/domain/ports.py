@@ -47,8 +47,9 @@ class Hints(Protocol):
     def send(self, hint: Hint) -> None:
         """Tell every process, best effort, never raises, never blocks for long."""
 
-    def subscribe(self, kinds: Iterable[str], listener: Callable[[Hint], None]
-                  ) -> Callable[[], None]:
+    def subscribe(
+        self, kinds: Iterable[str], listener: Callable[[Hint], None]
+    ) -> Callable[[], None]:
         """Call ``listener`` (quick, thread-safe) for each hint; returns the unsubscriber."""
 
 

@@ -76,8 +76,14 @@ class Repository(Protocol[T]):
     ) -> list[T]:
         """The rows that exist, ordered by id (which is the lock order)."""
 
-    def find(self, *where: Where, limit: int | None = None, lock: bool = False,
-             skip_locked: bool = False, order: Sequence[tuple[str, str]] = ()) -> list[T]:
+    def find(
+        self,
+        *where: Where,
+        limit: int | None = None,
+        lock: bool = False,
+        skip_locked: bool = False,
+        order: Sequence[tuple[str, str]] = (),
+    ) -> list[T]:
         """All rows that meet every condition."""
 
     def page(self, page: Page) -> list[T]:
@@ -92,8 +98,9 @@ class Repository(Protocol[T]):
     def add_many(self, items: Sequence[T]) -> None:
         """Insert all in one statement."""
 
-    def change(self, ident: str, values: Mapping[str, Any], *where: Where,
-               edit: bool = False) -> bool:
+    def change(
+        self, ident: str, values: Mapping[str, Any], *where: Where, edit: bool = False
+    ) -> bool:
         """Update one row if it meets ``where``; bumps ``version``/``updated_at`` (and
         ``generation`` with ``edit``). A value may be a :class:`Delta`. False if no row
         matched."""
@@ -102,9 +109,7 @@ class Repository(Protocol[T]):
         """Other values for each of many rows (all with the same keys, one executemany); values
         may be :class:`Delta`. How many rows matched in all."""
 
-    def change_many(
-        self, idents: Sequence[str], values: Mapping[str, Any], *where: Where
-    ) -> int:
+    def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many rows matched."""
 
     def remove(self, ident: str, *where: Where) -> bool:
@@ -262,8 +267,9 @@ class ElementRepository(Protocol):
     def get(self, job_id: str, index: int, *, lock: bool = False) -> JobElement | None:
         """One element row, or None if it never started."""
 
-    def of_job(self, job_id: str, *where: Where, limit: int | None = None,
-               after: int | None = None) -> list[JobElement]:
+    def of_job(
+        self, job_id: str, *where: Where, limit: int | None = None, after: int | None = None
+    ) -> list[JobElement]:
         """Element rows of a job by index."""
 
     def of_keys(self, keys: Sequence[tuple[str, int]]) -> list[JobElement]:
@@ -322,8 +328,9 @@ class UnitOfWork(Protocol):
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""
 
-    def idempotency(self, project_id: str, user_id: str, path: str, key: str
-                    ) -> IdempotencyRecord | None:
+    def idempotency(
+        self, project_id: str, user_id: str, path: str, key: str
+    ) -> IdempotencyRecord | None:
         """The record of a key, or None."""
 
     def save_idempotency(self, record: IdempotencyRecord) -> bool:

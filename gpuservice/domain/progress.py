@@ -58,8 +58,7 @@ def next_step(
     if attempt.status == AttemptStatus.STOPPING:
         if not due:
             return Step(due_at=attempt.due_at)
-        return Step(silent=tuple(
-            task.id for task in alive if task.status == TaskStatus.ASSIGNED))
+        return Step(silent=tuple(task.id for task in alive if task.status == TaskStatus.ASSIGNED))
     reason = attempt.stop_reason or _failed(tasks)
     if reason is not None:
         return Step(stop=reason)
@@ -83,9 +82,11 @@ def _limit(started_at: datetime, limit_s: int | None, grace_s: int) -> datetime 
 
 def _failed(tasks: Sequence[Task]) -> str | None:
     """The first failed rank stops the gang."""
-    return "failed" if any(
-        task.status == TaskStatus.GONE and failure_class(task) is not None for task in tasks
-    ) else None
+    return (
+        "failed"
+        if any(task.status == TaskStatus.GONE and failure_class(task) is not None for task in tasks)
+        else None
+    )
 
 
 def failure_class(task: Task) -> str | None:
@@ -116,13 +117,16 @@ def ending(attempt: Attempt, tasks: Sequence[Task]) -> Ending:
     if not failed:
         return Ending(AttemptOutcome.SUCCEEDED, None, 0)
     if attempt.stop_reason == "start_timeout":
-        return Ending(AttemptOutcome.NODE_FAILURE, "node_failure", None,
-                      {"message": "not all tasks had started in time"})
+        return Ending(
+            AttemptOutcome.NODE_FAILURE,
+            "node_failure",
+            None,
+            {"message": "not all tasks had started in time"},
+        )
     first = min(failed, key=_when)
     found = failure_class(first)
     if found == "time_limit" or attempt.stop_reason == "time_limit":
-        return Ending(AttemptOutcome.TIMED_OUT, "time_limit", first.exit_code,
-                      _evidence(first))
+        return Ending(AttemptOutcome.TIMED_OUT, "time_limit", first.exit_code, _evidence(first))
     return Ending(AttemptOutcome.FAILED, found, first.exit_code, _evidence(first))
 
 
@@ -133,8 +137,12 @@ def _when(task: Task) -> tuple[datetime, datetime, int]:
 
 
 def _evidence(task: Task) -> dict[str, Any]:
-    facts: dict[str, Any] = {"rank": task.rank, "node_id": task.node_id,
-                             "exit_code": task.exit_code, "signal": task.signal}
+    facts: dict[str, Any] = {
+        "rank": task.rank,
+        "node_id": task.node_id,
+        "exit_code": task.exit_code,
+        "signal": task.signal,
+    }
     if task.failure_evidence:
         facts["message"] = task.failure_evidence
     return {name: value for name, value in facts.items() if value is not None}

@@ -131,8 +131,10 @@ JOB_TABLE: tuple[Row, ...] = (
     (_J.PREEMPTING, "suspend", _J.HELD),
     (_J.PREEMPTING, "succeed", _J.SUCCEEDED),
     (_J.PREEMPTING, "fail", _J.FAILED),
-    *((live, "cancel", _J.CANCELLING) for live in (
-        _J.HELD, _J.QUEUED, _J.STARTING, _J.RUNNING, _J.PREEMPTING)),
+    *(
+        (live, "cancel", _J.CANCELLING)
+        for live in (_J.HELD, _J.QUEUED, _J.STARTING, _J.RUNNING, _J.PREEMPTING)
+    ),
     (_J.CANCELLING, "cancelled", _J.CANCELLED),
 )
 
@@ -146,7 +148,13 @@ ATTEMPT_TABLE: tuple[Row, ...] = (
 )
 
 _NODE_ALIVE = (
-    _N.REQUESTED, _N.BUILDING, _N.CONFIGURING, _N.CHECKING, _N.READY, _N.CORDONED, _N.DRAINING,
+    _N.REQUESTED,
+    _N.BUILDING,
+    _N.CONFIGURING,
+    _N.CHECKING,
+    _N.READY,
+    _N.CORDONED,
+    _N.DRAINING,
 )
 NODE_TABLE: tuple[Row, ...] = (
     (_N.REQUESTED, "build", _N.BUILDING),
@@ -174,8 +182,10 @@ POOL_TABLE: tuple[Row, ...] = (
     *((source, "fault", _P.ERROR) for source in (_P.CREATING, _P.ACTIVE, _P.RESIZING)),
     (_P.ERROR, "resize", _P.RESIZING),
     (_P.ERROR, "settle", _P.ACTIVE),
-    *((source, "delete", _P.DELETING) for source in (
-        _P.CREATING, _P.ACTIVE, _P.RESIZING, _P.ERROR)),
+    *(
+        (source, "delete", _P.DELETING)
+        for source in (_P.CREATING, _P.ACTIVE, _P.RESIZING, _P.ERROR)
+    ),
     (_P.DELETING, "deleted", _P.DELETED),
 )
 
@@ -207,9 +217,7 @@ class Transitions:
         return frozenset(s for s, e in self._next if e == event)
 
 
-def _machine(
-    start: str, statuses: Iterable[str], table: tuple[Row, ...]
-) -> machines.FiniteMachine:
+def _machine(start: str, statuses: Iterable[str], table: tuple[Row, ...]) -> machines.FiniteMachine:
     machine = machines.FiniteMachine()
     sources = {source for source, _, _ in table}
     for status in statuses:

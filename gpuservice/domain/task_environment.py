@@ -43,24 +43,42 @@ def order(
     """The task as its node is told to run it (or to stop it)."""
     spec = job.spec
     told: dict[str, Any] = {
-        "task_id": task.id, "job_id": job.id, "attempt": attempt.number, "index": attempt.index,
-        "rank": task.rank, "count": attempt.tasks_count, "action": task.action,
-        "grace_s": spec["grace_period_s"], "signal": spec["signal"],
+        "task_id": task.id,
+        "job_id": job.id,
+        "attempt": attempt.number,
+        "index": attempt.index,
+        "rank": task.rank,
+        "count": attempt.tasks_count,
+        "action": task.action,
+        "grace_s": spec["grace_period_s"],
+        "signal": spec["signal"],
         "stop_reason": attempt.stop_reason,
         "devices": [
-            {"address": device.address, "index": device.ordinal, "uuid": device.uuid,
-             "vendor": device.vendor, "milli": milli, "memory_mib": device.memory_mib}
+            {
+                "address": device.address,
+                "index": device.ordinal,
+                "uuid": device.uuid,
+                "vendor": device.vendor,
+                "milli": milli,
+                "memory_mib": device.memory_mib,
+            }
             for device, milli in shares
         ],
     }
     told["spec"] = {
-        "command": spec["command"], "script": spec["script"],
-        "env": environment(job, attempt, task, peers), "workdir": spec["workdir"],
-        "image": spec["image"], "inputs": spec["inputs"], "outputs": spec["outputs"],
+        "command": spec["command"],
+        "script": spec["script"],
+        "env": environment(job, attempt, task, peers),
+        "workdir": spec["workdir"],
+        "image": spec["image"],
+        "inputs": spec["inputs"],
+        "outputs": spec["outputs"],
         "checkpoint": spec["checkpoint"],
         "restore_checkpoint": spec["checkpoint"] is not None and attempt.number > 1,
-        "vcpus": spec["resources"]["vcpus"], "memory_mib": spec["resources"]["memory_mib"],
-        "time_limit_s": job.max_runtime_s, "log_max_bytes": log_max_bytes,
+        "vcpus": spec["resources"]["vcpus"],
+        "memory_mib": spec["resources"]["memory_mib"],
+        "time_limit_s": job.max_runtime_s,
+        "log_max_bytes": log_max_bytes,
         "secrets": spec["secrets"],
     }
     return told

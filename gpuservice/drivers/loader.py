@@ -20,7 +20,8 @@ def load(kind: str, name: str, *args: Any) -> Any:
     """
     try:
         found: Any = driver.DriverManager(
-            f"gpuservice.drivers.{kind}", name, invoke_on_load=True, invoke_args=args)
+            f"gpuservice.drivers.{kind}", name, invoke_on_load=True, invoke_args=args
+        )
     except NoMatches as error:
         raise NoSuchDriver(f"There is no {kind} driver {name!r}.") from error
     return found.driver

@@ -15,8 +15,11 @@ def list_rules() -> list[policy.RuleDefault]:
     ]
     rules.extend(
         policy.DocumentedRuleDefault(
-            name=name, check_str=f"rule:{persona}", description=text,
-            operations=[{"method": method, "path": path} for method, path in operations])
+            name=name,
+            check_str=f"rule:{persona}",
+            description=text,
+            operations=[{"method": method, "path": path} for method, path in operations],
+        )
         for name, persona, text, operations in OPERATIONS
     )
     return rules

@@ -12,15 +12,20 @@ from gpuservice.domain.dependencies import MET, verdict
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.pools import IN_SIZE
-from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
+from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import NodeStatus, PoolStatus, QueueStatus
 from gpuservice.planner import snapshot as plan_input
 
-_COMING = (NodeStatus.REQUESTED, NodeStatus.BUILDING, NodeStatus.CONFIGURING,
-           NodeStatus.CHECKING, NodeStatus.REPAIRING)
+_COMING = (
+    NodeStatus.REQUESTED,
+    NodeStatus.BUILDING,
+    NodeStatus.CONFIGURING,
+    NodeStatus.CHECKING,
+    NodeStatus.REPAIRING,
+)
 
 #: What an agent must have proved for tasks of two projects to share its node.
 _PROVED = ("own_uid", "device_filter", "private_tmp")
@@ -49,10 +54,17 @@ class Collector:
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
         now = uow.now()
-        pools = {pool.id: pool for pool in uow.pools.find(
-            Where("status", "notin", (PoolStatus.DELETED, PoolStatus.DELETING)))}
-        nodes = [node for node in uow.nodes.find(Where("status", "in", tuple(IN_SIZE)))
-                 if node.pool_id in pools]
+        pools = {
+            pool.id: pool
+            for pool in uow.pools.find(
+                Where("status", "notin", (PoolStatus.DELETED, PoolStatus.DELETING))
+            )
+        }
+        nodes = [
+            node
+            for node in uow.nodes.find(Where("status", "in", tuple(IN_SIZE)))
+            if node.pool_id in pools
+        ]
         devices: dict[str, list[Device]] = {}
         for device in uow.devices.find(Where("node_id", "notnull"), order=(("ordinal", "asc"),)):
             devices.setdefault(str(device.node_id), []).append(device)
@@ -62,20 +74,33 @@ class Collector:
         live = uow.scheduling.live_tasks()
         snapshot = plan_input.Snapshot(
             now=now.timestamp(),
-            nodes=tuple(_node(node, pools[node.pool_id], devices.get(node.id, []),
-                              hosts.get(str(node.host_id)))
-                        for node in nodes if node.status not in _COMING
-                        and node.status != NodeStatus.ERROR),
-            pools=tuple(_pool(pool, flavors[pool.flavor_id], types, nodes)
-                        for pool in pools.values() if pool.flavor_id in flavors),
+            nodes=tuple(
+                _node(
+                    node,
+                    pools[node.pool_id],
+                    devices.get(node.id, []),
+                    hosts.get(str(node.host_id)),
+                )
+                for node in nodes
+                if node.status not in _COMING and node.status != NodeStatus.ERROR
+            ),
+            pools=tuple(
+                _pool(pool, flavors[pool.flavor_id], types, nodes)
+                for pool in pools.values()
+                if pool.flavor_id in flavors
+            ),
             queues=tuple(
-                plan_input.QueueState(queue.id, tuple(one for one in queue.pool_ids
-                                                      if one in pools),
-                                      queue.status != QueueStatus.CLOSED)
-                for queue in uow.queues.find(order=(("id", "asc"),))),
+                plan_input.QueueState(
+                    queue.id,
+                    tuple(one for one in queue.pool_ids if one in pools),
+                    queue.status != QueueStatus.CLOSED,
+                )
+                for queue in uow.queues.find(order=(("id", "asc"),))
+            ),
             pending=self._pending(uow, now),
             running=_running(live),
-            headroom=self._headroom(uow))
+            headroom=self._headroom(uow),
+        )
         return Collected(snapshot, {node.id: node for node in nodes}, pools)
 
     def spec_of(self, job_id: str, spec: Mapping[str, Any]) -> JobSpec:
@@ -94,19 +119,23 @@ class Collector:
             self.spec_of(ident, spec)
         waiting = [job for job in waiting if job.id in self._specs]
         others = self._others(uow)
-        closed = {queue.id for queue in uow.queues.find(
-            Where("status", "eq", QueueStatus.CLOSED))}
+        closed = {queue.id for queue in uow.queues.find(Where("status", "eq", QueueStatus.CLOSED))}
         backing_off = uow.elements.backing_off(now)
         return tuple(
-            _pending_job(job, self._specs[job.id], number, now, others, closed,
-                         backing_off.get(job.id, 0))
-            for number, job in enumerate(waiting))
+            _pending_job(
+                job, self._specs[job.id], number, now, others, closed, backing_off.get(job.id, 0)
+            )
+            for number, job in enumerate(waiting)
+        )
 
     def _others(self, uow: UnitOfWork) -> dict[str, tuple[str, bool]]:
         """Status of every job that a waiting one depends on."""
         ids = {ident for spec in self._specs.values() for ident, _ in spec.depends_on}
-        return {job.id: (job.status, job.started_at is not None)
-                for job in uow.jobs.get_many(ids)} if ids else {}
+        return (
+            {job.id: (job.status, job.started_at is not None) for job in uow.jobs.get_many(ids)}
+            if ids
+            else {}
+        )
 
     # -- quota -----------------------------------------------------------------------------
     def _headroom(self, uow: UnitOfWork) -> dict[tuple[str, str], int]:
@@ -128,15 +157,27 @@ class Collector:
 def request_of(spec: JobSpec) -> plan_input.Request:
     """The planner's shape of a spec."""
     return plan_input.Request(
-        count=spec.count, min_count=spec.min_count, gpu_milli=spec.gpu_milli,
-        gpu_memory_mib=spec.gpu_memory_mib, gpu_types=spec.gpu_types,
-        min_gpu_memory_mib=spec.min_gpu_memory_mib, vcpus=spec.vcpus,
-        memory_mib=spec.memory_mib, within=spec.within, required=spec.required)
+        count=spec.count,
+        min_count=spec.min_count,
+        gpu_milli=spec.gpu_milli,
+        gpu_memory_mib=spec.gpu_memory_mib,
+        gpu_types=spec.gpu_types,
+        min_gpu_memory_mib=spec.min_gpu_memory_mib,
+        vcpus=spec.vcpus,
+        memory_mib=spec.memory_mib,
+        within=spec.within,
+        required=spec.required,
+    )
 
 
 def _pending_job(
-    job: WaitingJob, spec: JobSpec, number: int, now: datetime,
-    others: Mapping[str, tuple[str, bool]], closed: set[str], backing_off: int,
+    job: WaitingJob,
+    spec: JobSpec,
+    number: int,
+    now: datetime,
+    others: Mapping[str, tuple[str, bool]],
+    closed: set[str],
+    backing_off: int,
 ) -> plan_input.PendingJob:
     elements = job.waiting_elements - backing_off
     if job.array_max_running is not None:
@@ -151,32 +192,55 @@ def _pending_job(
     elif job.queue_id in closed:
         blocked = Reason.QUEUE_CLOSED
     elif (job.not_before is not None and job.not_before > now) or (
-            backing_off and backing_off == job.waiting_elements):
+        backing_off and backing_off == job.waiting_elements
+    ):
         blocked = Reason.RETRY_BACKOFF
     elif elements <= 0:
         blocked, facts = Reason.ARRAY_LIMIT, {"max_running": job.array_max_running}
     return plan_input.PendingJob(
-        job_id=job.id, project_id=job.project_id, user_id=job.user_id, queue_id=job.queue_id,
-        request=request_of(spec), priority=job.priority, queued_at=job.queued_at.timestamp(),
-        sequence=number, max_runtime_s=job.max_runtime_s, elements=max(elements, 0),
-        blocked=blocked, facts=facts)
+        job_id=job.id,
+        project_id=job.project_id,
+        user_id=job.user_id,
+        queue_id=job.queue_id,
+        request=request_of(spec),
+        priority=job.priority,
+        queued_at=job.queued_at.timestamp(),
+        sequence=number,
+        max_runtime_s=job.max_runtime_s,
+        elements=max(elements, 0),
+        blocked=blocked,
+        facts=facts,
+    )
 
 
-def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None
-          ) -> plan_input.NodeState:
+def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> plan_input.NodeState:
     return plan_input.NodeState(
-        id=node.id, pool_id=node.pool_id, vcpus=node.vcpus, memory_mib=node.memory_mib,
+        id=node.id,
+        pool_id=node.pool_id,
+        vcpus=node.vcpus,
+        memory_mib=node.memory_mib,
         devices=tuple(
             plan_input.DeviceState(
-                id=device.id, gpu_type=device.gpu_type, memory_mib=device.memory_mib,
-                used_milli=device.used_milli, healthy=device.health == "healthy",
-                link_group=device.link_group, occupant=device.occupant_project_id)
-            for device in devices),
-        used_vcpus=node.used_vcpus, used_memory_mib=node.used_memory_mib,
-        live_tasks=node.live_tasks, ready=node.status == NodeStatus.READY,
-        isolation_node=isolated(node, pool), occupant=node.occupant_project_id,
-        link_domain=host.link_domain if host else None, rack=host.rack if host else None,
-        zone=host.zone if host else None)
+                id=device.id,
+                gpu_type=device.gpu_type,
+                memory_mib=device.memory_mib,
+                used_milli=device.used_milli,
+                healthy=device.health == "healthy",
+                link_group=device.link_group,
+                occupant=device.occupant_project_id,
+            )
+            for device in devices
+        ),
+        used_vcpus=node.used_vcpus,
+        used_memory_mib=node.used_memory_mib,
+        live_tasks=node.live_tasks,
+        ready=node.status == NodeStatus.READY,
+        isolation_node=isolated(node, pool),
+        occupant=node.occupant_project_id,
+        link_domain=host.link_domain if host else None,
+        rack=host.rack if host else None,
+        zone=host.zone if host else None,
+    )
 
 
 def isolated(node: Node, pool: Pool) -> bool:
@@ -191,18 +255,27 @@ def isolated(node: Node, pool: Pool) -> bool:
     return not (apart and set(proved.get("namespaces", ())) >= _NAMESPACES)
 
 
-def _pool(pool: Pool, flavor: Flavor, types: Mapping[str, GpuType], nodes: list[Node]
-          ) -> plan_input.PoolState:
+def _pool(
+    pool: Pool, flavor: Flavor, types: Mapping[str, GpuType], nodes: list[Node]
+) -> plan_input.PoolState:
     mine = [node for node in nodes if node.pool_id == pool.id]
     gpu_type = types.get(flavor.gpu_type)
     return plan_input.PoolState(
-        id=pool.id, project_id=pool.project_id, max_nodes=pool.max_nodes,
+        id=pool.id,
+        project_id=pool.project_id,
+        max_nodes=pool.max_nodes,
         template=plan_input.NodeTemplate(
-            flavor.gpu_type, flavor.gpu_count, gpu_type.memory_mib if gpu_type else 0,
-            flavor.vcpus, flavor.memory_mib),
-        autoscale=pool.autoscale, size=len(mine),
+            flavor.gpu_type,
+            flavor.gpu_count,
+            gpu_type.memory_mib if gpu_type else 0,
+            flavor.vcpus,
+            flavor.memory_mib,
+        ),
+        autoscale=pool.autoscale,
+        size=len(mine),
         coming=sum(node.status in _COMING for node in mine),
-        isolation_node=pool.isolation != "none")
+        isolation_node=pool.isolation != "none",
+    )
 
 
 def _running(live: list[LiveTask]) -> tuple[plan_input.RunningGang, ...]:
@@ -211,8 +284,15 @@ def _running(live: list[LiveTask]) -> tuple[plan_input.RunningGang, ...]:
         gangs.setdefault(task.attempt_id, []).append(task)
     return tuple(
         plan_input.RunningGang(
-            tasks[0].job_id, tasks[0].project_id,
-            tuple(plan_input.TaskPlacement(task.rank, task.node_id, task.shares, task.vcpus,
-                                           task.memory_mib) for task in tasks),
-            tasks[0].promised_end_at.timestamp() if tasks[0].promised_end_at else None)
-        for tasks in gangs.values())
+            tasks[0].job_id,
+            tasks[0].project_id,
+            tuple(
+                plan_input.TaskPlacement(
+                    task.rank, task.node_id, task.shares, task.vcpus, task.memory_mib
+                )
+                for task in tasks
+            ),
+            tasks[0].promised_end_at.timestamp() if tasks[0].promised_end_at else None,
+        )
+        for tasks in gangs.values()
+    )

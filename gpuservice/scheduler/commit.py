@@ -151,14 +151,11 @@ def _startable(job: Job | None, job_id: str, count: int, now: datetime) -> Job:
     return job
 
 
-def _elements(
-    uow: UnitOfWork, job: Job, count: int, now: datetime
-) -> list[tuple[int, int]]:
+def _elements(uow: UnitOfWork, job: Job, count: int, now: datetime) -> list[tuple[int, int]]:
     """(index, attempt number) of the next ``count`` elements: those to be retried first."""
     if not job.is_array:
         return [(0, job.attempt + 1)]
-    again = uow.elements.of_job(
-        job.id, Where("status", "eq", JobStatus.QUEUED), limit=count)
+    again = uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED), limit=count)
     chosen = [
         (one.index, one.attempt + 1)
         for one in again
@@ -228,22 +225,31 @@ def _write(uow: UnitOfWork, gangs: Sequence[Gang], now: datetime) -> None:
     uow.events.add_many([gang.event for gang in gangs])
     gone = {gang.job.id for gang in singles}
     gone.update(
-        gang.job.id for gang in arrays
-        if gang.job.waiting_elements == sum(1 for one in arrays if one.job.id == gang.job.id))
+        gang.job.id
+        for gang in arrays
+        if gang.job.waiting_elements == sum(1 for one in arrays if one.job.id == gang.job.id)
+    )
     if gone:
         uow.drop_explanations(sorted(gone))
 
 
 _NO_WAITING: dict[str, Any] = {
-    "waiting_code": None, "waiting_summary": None, "waiting_position": None,
+    "waiting_code": None,
+    "waiting_summary": None,
+    "waiting_position": None,
     "waiting_estimated_start_at": None,
 }
 
 
 def _single_start(gang: Gang) -> dict[str, Any]:
     return {
-        "status": JobStatus.STARTING, "status_reason": None, "attempt": gang.attempt.number,
-        "waiting_elements": 0, "live_elements": 1, "not_before": None, **_NO_WAITING,
+        "status": JobStatus.STARTING,
+        "status_reason": None,
+        "attempt": gang.attempt.number,
+        "waiting_elements": 0,
+        "live_elements": 1,
+        "not_before": None,
+        **_NO_WAITING,
     }
 
 
@@ -256,14 +262,21 @@ def _write_arrays(uow: UnitOfWork, arrays: Sequence[Gang], now: datetime) -> Non
         job = gangs[0].job
         for gang in gangs:
             if gang.attempt.number == 1:
-                fresh.append(JobElement(
-                    job_id=job_id, index=gang.index, project_id=job.project_id,
-                    status=JobStatus.STARTING, attempt=1, queued_at=job.queued_at))
+                fresh.append(
+                    JobElement(
+                        job_id=job_id,
+                        index=gang.index,
+                        project_id=job.project_id,
+                        status=JobStatus.STARTING,
+                        attempt=1,
+                        queued_at=job.queued_at,
+                    )
+                )
                 continue
             if not uow.elements.change(
-                job_id, gang.index,
-                {"status": JobStatus.STARTING, "attempt": gang.attempt.number,
-                 "not_before": None},
+                job_id,
+                gang.index,
+                {"status": JobStatus.STARTING, "attempt": gang.attempt.number, "not_before": None},
                 Where("status", "eq", JobStatus.QUEUED),
             ):
                 raise CommitConflict(f"Element {gang.index} of job {job_id} has changed.")
@@ -271,8 +284,9 @@ def _write_arrays(uow: UnitOfWork, arrays: Sequence[Gang], now: datetime) -> Non
             "status": JobStatus.RUNNING,
             "waiting_elements": Delta(-len(gangs)),
             "live_elements": Delta(len(gangs)),
-            "next_index": max([job.next_index, *(
-                gang.index + 1 for gang in gangs if gang.attempt.number == 1)]),
+            "next_index": max(
+                [job.next_index, *(gang.index + 1 for gang in gangs if gang.attempt.number == 1)]
+            ),
         }
         if job.started_at is None:
             values["started_at"] = now

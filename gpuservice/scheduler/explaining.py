@@ -27,12 +27,21 @@ def iso(seconds: float | None) -> str | None:
 def body_of(entry: Waiting) -> dict[str, Any]:
     """The body of ``explain`` for a waiting job; holders still carry their projects."""
     return {
-        "summary": entry.reasons[0].detail, "position": entry.position,
-        "reasons": [{"code": one.code, "detail": one.detail, "facts": dict(one.facts)}
-                    for one in entry.reasons],
-        "holders": [{"job_id": one.job_id, "project_id": one.project_id,
-                     "gpus": one.gpus_milli / 1000, "ends_by": iso(one.ends_by)}
-                    for one in entry.holders],
+        "summary": entry.reasons[0].detail,
+        "position": entry.position,
+        "reasons": [
+            {"code": one.code, "detail": one.detail, "facts": dict(one.facts)}
+            for one in entry.reasons
+        ],
+        "holders": [
+            {
+                "job_id": one.job_id,
+                "project_id": one.project_id,
+                "gpus": one.gpus_milli / 1000,
+                "ends_by": iso(one.ends_by),
+            }
+            for one in entry.holders
+        ],
         "estimated_start_at": iso(entry.estimated_start),
         "estimate_basis": entry.estimate_basis,
         "would_start_now_if": [dict(one) for one in entry.would_start_now_if],
@@ -60,8 +69,11 @@ class Explaining:
         changed = [ident for ident in bodies if self._known.get(ident) != digests[ident]]
         for at in range(0, len(changed), _BATCH):
             part = changed[at : at + _BATCH]
-            self._store.write(lambda uow, part=part: self._write(  # type: ignore[misc]
-                uow, part, bodies, digests))
+            self._store.write(
+                lambda uow, part=part: self._write(  # type: ignore[misc]
+                    uow, part, bodies, digests
+                )
+            )
             self._known.update({ident: digests[ident] for ident in part})
         return len(changed)
 
@@ -71,22 +83,31 @@ class Explaining:
             self._known.pop(ident, None)
 
     @staticmethod
-    def _write(uow: UnitOfWork, part: Sequence[str], bodies: dict[str, dict[str, Any]],
-               digests: dict[str, str]) -> None:
+    def _write(
+        uow: UnitOfWork,
+        part: Sequence[str],
+        bodies: dict[str, dict[str, Any]],
+        digests: dict[str, str],
+    ) -> None:
         now = uow.now()
         still = {job.id for job in uow.jobs.get_many(part, lock=True) if job.waiting_elements}
         kept = [ident for ident in part if ident in still]
-        uow.save_explanations([
-            Explanation(job_id=ident, digest=digests[ident], body=bodies[ident],
-                        evaluated_at=now) for ident in kept])
+        uow.save_explanations(
+            [
+                Explanation(
+                    job_id=ident, digest=digests[ident], body=bodies[ident], evaluated_at=now
+                )
+                for ident in kept
+            ]
+        )
         uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept])
 
 
 def _columns(body: dict[str, Any]) -> dict[str, Any]:
     start = body["estimated_start_at"]
     return {
-        "waiting_code": body["reasons"][0]["code"], "waiting_summary": body["summary"],
+        "waiting_code": body["reasons"][0]["code"],
+        "waiting_summary": body["summary"],
         "waiting_position": body["position"],
-        "waiting_estimated_start_at": None if start is None else datetime.fromisoformat(start)}
-
-
+        "waiting_estimated_start_at": None if start is None else datetime.fromisoformat(start),
+    }

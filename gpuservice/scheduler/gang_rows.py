@@ -93,15 +93,34 @@ class GangBuilder:
             task = self._task(placed, attempt, pool, job)
             tasks.append(task)
             allocations.extend(self._allocations(placed, task))
-        detail: dict[str, Any] = {"attempt": number, "tasks": len(tasks), "nodes": sorted(
-            {self._nodes[task.node_id].name for task in tasks})}
+        detail: dict[str, Any] = {
+            "attempt": number,
+            "tasks": len(tasks),
+            "nodes": sorted({self._nodes[task.node_id].name for task in tasks}),
+        }
         if job.is_array:
             detail["index"] = index
         event = status_change(
-            self._ids, self._now, CAUSE, "job", "start", job.id, status, JobStatus.STARTING,
-            project_id=job.project_id, detail=detail)
-        return Gang(job, index, attempt, tuple(tasks), tuple(allocations), event,
-                    isolation_node=pool.isolation == "node")
+            self._ids,
+            self._now,
+            CAUSE,
+            "job",
+            "start",
+            job.id,
+            status,
+            JobStatus.STARTING,
+            project_id=job.project_id,
+            detail=detail,
+        )
+        return Gang(
+            job,
+            index,
+            attempt,
+            tuple(tasks),
+            tuple(allocations),
+            event,
+            isolation_node=pool.isolation == "node",
+        )
 
     def _attempt(self, start: Start, job: Job, index: int, number: int, pool: Pool) -> Attempt:
         first = self._nodes[start.tasks[0].node_id]
@@ -109,11 +128,21 @@ class GangBuilder:
         if job.max_runtime_s is not None:
             end = self._now + timedelta(seconds=job.max_runtime_s)
         return Attempt(
-            id=self._ids.new(), job_id=job.id, index=index, number=number,
-            project_id=job.project_id, queue_id=job.queue_id, pool_id=pool.id,
-            status=AttemptStatus.STARTING, due_at=self._now + self._start_timeout,
-            created_at=self._now, tasks_count=len(start.tasks),
-            gang_secret=self._ids.secret(), master_address=first.address, promised_end_at=end)
+            id=self._ids.new(),
+            job_id=job.id,
+            index=index,
+            number=number,
+            project_id=job.project_id,
+            queue_id=job.queue_id,
+            pool_id=pool.id,
+            status=AttemptStatus.STARTING,
+            due_at=self._now + self._start_timeout,
+            created_at=self._now,
+            tasks_count=len(start.tasks),
+            gang_secret=self._ids.secret(),
+            master_address=first.address,
+            promised_end_at=end,
+        )
 
     def _task(self, placed: TaskPlacement, attempt: Attempt, pool: Pool, job: Job) -> Task:
         node = self._nodes[placed.node_id]
@@ -122,17 +151,35 @@ class GangBuilder:
         if milli and pool.project_id != job.project_id:
             counted = {"gpus": milli, f"gpus:{node.gpu_type}": milli}
         return Task(
-            id=self._ids.new(), attempt_id=attempt.id, job_id=job.id, index=attempt.index,
-            attempt=attempt.number, rank=placed.rank, project_id=job.project_id,
-            node_id=node.id, node_epoch=node.epoch, status=TaskStatus.ASSIGNED,
-            gpu_milli=milli, counted_gpus=counted, vcpus=placed.vcpus,
-            memory_mib=placed.memory_mib, address=node.address, created_at=self._now)
+            id=self._ids.new(),
+            attempt_id=attempt.id,
+            job_id=job.id,
+            index=attempt.index,
+            attempt=attempt.number,
+            rank=placed.rank,
+            project_id=job.project_id,
+            node_id=node.id,
+            node_epoch=node.epoch,
+            status=TaskStatus.ASSIGNED,
+            gpu_milli=milli,
+            counted_gpus=counted,
+            vcpus=placed.vcpus,
+            memory_mib=placed.memory_mib,
+            address=node.address,
+            created_at=self._now,
+        )
 
     def _allocations(self, placed: TaskPlacement, task: Task) -> Sequence[Allocation]:
         return [
             Allocation(
-                id=self._ids.new(), task_id=task.id, device_id=device_id, node_id=task.node_id,
-                job_id=task.job_id, project_id=task.project_id, milli=milli,
-                allocated_at=self._now)
+                id=self._ids.new(),
+                task_id=task.id,
+                device_id=device_id,
+                node_id=task.node_id,
+                job_id=task.job_id,
+                project_id=task.project_id,
+                milli=milli,
+                allocated_at=self._now,
+            )
             for device_id, milli in placed.devices
         ]

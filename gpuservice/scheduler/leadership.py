@@ -61,8 +61,7 @@ class Leadership:
             return self._epoch if self._keep_lock() else None
         if self._monotonic() < self._not_before or not self._take_lock():
             return None
-        self._epoch = self._store.write(
-            lambda uow: uow.raise_epoch(self._shard, self._member))
+        self._epoch = self._store.write(lambda uow: uow.raise_epoch(self._shard, self._member))
         LOG.info("Leading shard %s with epoch %d", self._shard, self._epoch)
         return self._epoch
 

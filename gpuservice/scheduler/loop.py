@@ -29,8 +29,14 @@ class Scheduler:
     """One scheduler process; plans while it leads."""
 
     def __init__(
-        self, store: Store, hints: Hints, clock: Clock, conf: cfg.ConfigOpts,
-        collector: Collector, committer: Committer, leadership: Leadership,
+        self,
+        store: Store,
+        hints: Hints,
+        clock: Clock,
+        conf: cfg.ConfigOpts,
+        collector: Collector,
+        committer: Committer,
+        leadership: Leadership,
     ) -> None:
         self._store = store
         self._hints = hints
@@ -51,8 +57,7 @@ class Scheduler:
         explain = self._clock.monotonic() - self._explained >= self._conf.interval_s
         made = plan(collected.snapshot, self.policy(explain))
         try:
-            outcome = self._committer.commit(epoch, made.starts, collected.nodes,
-                                             collected.pools)
+            outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
             self._resize(epoch, made.wanted)
         except StaleEpoch:
             self._leadership.step_down()
@@ -65,8 +70,11 @@ class Scheduler:
 
     def policy(self, explain: bool) -> Policy:
         """The planner's policy by configuration."""
-        return Policy(promises=self._conf.promises, explain=explain,
-                      counterfactuals=self._conf.counterfactuals)
+        return Policy(
+            promises=self._conf.promises,
+            explain=explain,
+            counterfactuals=self._conf.counterfactuals,
+        )
 
     def _resize(self, epoch: int, wanted: Mapping[str, int]) -> None:
         if not wanted:
@@ -75,10 +83,14 @@ class Scheduler:
         def work(uow: UnitOfWork) -> bool:
             uow.check_epoch(SHARD, epoch)
             changed = [
-                uow.pools.change(pool_id, {"wanted_nodes": size},
-                                 Where("autoscale", "eq", True),
-                                 Where("wanted_nodes", "ne", size))
-                for pool_id, size in sorted(wanted.items())]
+                uow.pools.change(
+                    pool_id,
+                    {"wanted_nodes": size},
+                    Where("autoscale", "eq", True),
+                    Where("wanted_nodes", "ne", size),
+                )
+                for pool_id, size in sorted(wanted.items())
+            ]
             return any(changed)
 
         if self._store.write(work):

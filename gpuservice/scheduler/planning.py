@@ -43,23 +43,41 @@ class SnapshotPlanning:
     def _run(self, job: Job, collected: Collected) -> DryRun:
         snapshot = collected.snapshot
         pending = PendingJob(
-            job_id=_NEW, project_id=job.project_id, user_id=job.user_id, queue_id=job.queue_id,
-            request=request_of(JobSpec.from_dict(job.spec)), priority=job.priority,
-            queued_at=snapshot.now, sequence=len(snapshot.pending),
-            max_runtime_s=job.max_runtime_s)
+            job_id=_NEW,
+            project_id=job.project_id,
+            user_id=job.user_id,
+            queue_id=job.queue_id,
+            request=request_of(JobSpec.from_dict(job.spec)),
+            priority=job.priority,
+            queued_at=snapshot.now,
+            sequence=len(snapshot.pending),
+            max_runtime_s=job.max_runtime_s,
+        )
         policy = replace(self._policy, explain=True, focus=_NEW)
         made = plan(replace(snapshot, pending=(*snapshot.pending, pending)), policy)
         for start in made.starts:
             if start.job_id == _NEW:
-                return DryRun("starts_now", tuple(
-                    {"rank": task.rank, "node": collected.nodes[task.node_id].name,
-                     "devices": [device for device, _ in task.devices]}
-                    for task in start.tasks))
+                return DryRun(
+                    "starts_now",
+                    tuple(
+                        {
+                            "rank": task.rank,
+                            "node": collected.nodes[task.node_id].name,
+                            "devices": [device for device, _ in task.devices],
+                        }
+                        for task in start.tasks
+                    ),
+                )
         entry = next(one for one in made.waiting if one.job_id == _NEW)
         status = "impossible" if entry.reasons[0].code == "impossible" else "waits"
         start_at = entry.estimated_start
         body = body_of(entry)
         body["holders"] = [one for one in body["holders"] if one["project_id"] == job.project_id]
-        return DryRun(status, (), body,
-                      None if start_at in (None, float("inf")) else
-                      datetime.fromtimestamp(float(start_at or 0), UTC))
+        return DryRun(
+            status,
+            (),
+            body,
+            None
+            if start_at in (None, float("inf"))
+            else datetime.fromtimestamp(float(start_at or 0), UTC),
+        )

@@ -30,8 +30,15 @@ class AgentData:
         self._deps = deps
         self._nodes = nodes
 
-    def logs(self, secret: str | None, epoch: int | None, task_id: str, stream: str,
-             offset: int, data: bytes) -> tuple[int, bool]:
+    def logs(
+        self,
+        secret: str | None,
+        epoch: int | None,
+        task_id: str,
+        stream: str,
+        offset: int,
+        data: bytes,
+    ) -> tuple[int, bool]:
         """Append to a log; (next offset wanted, cap reached)."""
         task = self._task(secret, epoch, task_id)
         key = log_key(task.job_id, task.attempt_id, task.id, stream)
@@ -39,21 +46,24 @@ class AgentData:
         self._deps.hints.send(Hint("logs", (task.job_id,)))
         return outcome
 
-    def put_artifact(self, secret: str | None, epoch: int | None, task_id: str, path: str,
-                     stream: BinaryIO) -> StoredObject:
+    def put_artifact(
+        self, secret: str | None, epoch: int | None, task_id: str, path: str, stream: BinaryIO
+    ) -> StoredObject:
         """Keep a result file; a second one of the same path replaces the first."""
         check_kept_path(path, "/path")
         conf = self._deps.conf.artifacts
 
         def room(uow: UnitOfWork) -> tuple[Task, Artifact | None]:
             task = self._live(uow, secret, epoch, task_id)
-            known = uow.artifacts.find(Where("task_id", "eq", task_id),
-                                       Where("path", "eq", path))
-            if not known and uow.artifacts.count(
-                Where("task_id", "eq", task_id)) >= conf.max_per_task:
+            known = uow.artifacts.find(Where("task_id", "eq", task_id), Where("path", "eq", path))
+            if (
+                not known
+                and uow.artifacts.count(Where("task_id", "eq", task_id)) >= conf.max_per_task
+            ):
                 raise QuotaExceeded(
                     f"The task has {conf.max_per_task} artifacts; no more are kept.",
-                    meta={"limit": "artifacts", "value": conf.max_per_task})
+                    meta={"limit": "artifacts", "value": conf.max_per_task},
+                )
             return task, known[0] if known else None
 
         task, _ = self._deps.store.read(room)  # before the bytes come, and again after
@@ -65,26 +75,53 @@ class AgentData:
             if known is not None:
                 uow.artifacts.change(known.id, {"size": stored.size, "sha256": stored.sha256})
                 return
-            uow.artifacts.add(Artifact(
-                id=self._deps.ids.new(), job_id=task.job_id, attempt_id=task.attempt_id,
-                task_id=task.id, index=task.index, attempt=task.attempt, rank=task.rank,
-                project_id=task.project_id, path=path, size=stored.size, sha256=stored.sha256,
-                object_key=key, created_at=uow.now()))
+            uow.artifacts.add(
+                Artifact(
+                    id=self._deps.ids.new(),
+                    job_id=task.job_id,
+                    attempt_id=task.attempt_id,
+                    task_id=task.id,
+                    index=task.index,
+                    attempt=task.attempt,
+                    rank=task.rank,
+                    project_id=task.project_id,
+                    path=path,
+                    size=stored.size,
+                    sha256=stored.sha256,
+                    object_key=key,
+                    created_at=uow.now(),
+                )
+            )
 
         self._deps.store.write(work)
         return stored
 
-    def put_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
-                       path: str, stream: BinaryIO) -> StoredObject:
+    def put_checkpoint(
+        self,
+        secret: str | None,
+        epoch: int | None,
+        task_id: str,
+        seq: int,
+        path: str,
+        stream: BinaryIO,
+    ) -> StoredObject:
         """Keep one file of a checkpoint that is not complete yet."""
         check_kept_path(path, "/path")
         task = self._task(secret, epoch, task_id)
         return self._deps.objects.put(
-            f"{_prefix(task)}/checkpoints/{seq}/{object_name(path)}", stream,
-            self._deps.conf.artifacts.max_bytes)
+            f"{_prefix(task)}/checkpoints/{seq}/{object_name(path)}",
+            stream,
+            self._deps.conf.artifacts.max_bytes,
+        )
 
-    def complete_checkpoint(self, secret: str | None, epoch: int | None, task_id: str, seq: int,
-                            files: Sequence[Mapping[str, Any]]) -> None:
+    def complete_checkpoint(
+        self,
+        secret: str | None,
+        epoch: int | None,
+        task_id: str,
+        seq: int,
+        files: Sequence[Mapping[str, Any]],
+    ) -> None:
         """From now on the set may be restored; older sets of the same task go.
 
         :raises Invalid: when a file of it was not put, or is not as long as said.
@@ -96,19 +133,32 @@ class AgentData:
 
         def work(uow: UnitOfWork) -> list[str]:
             task = self._live(uow, secret, epoch, task_id)
-            where = (Where("job_id", "eq", task.job_id), Where("index", "eq", task.index),
-                     Where("rank", "eq", task.rank))
-            if uow.checkpoints.count(*where, Where("attempt", "eq", task.attempt),
-                                     Where("seq", "eq", seq)):
+            where = (
+                Where("job_id", "eq", task.job_id),
+                Where("index", "eq", task.index),
+                Where("rank", "eq", task.rank),
+            )
+            if uow.checkpoints.count(
+                *where, Where("attempt", "eq", task.attempt), Where("seq", "eq", seq)
+            ):
                 return []
             older = uow.checkpoints.find(*where, order=(("created_at", "desc"),))
             for one in older[1:]:
                 uow.checkpoints.remove(one.id)
-            uow.checkpoints.add(CheckpointSet(
-                id=self._deps.ids.new(), job_id=task.job_id, index=task.index,
-                attempt=task.attempt, rank=task.rank, seq=seq, project_id=task.project_id,
-                files=tuple(dict(one) for one in files),
-                object_prefix=f"{_prefix(task)}/checkpoints/{seq}", created_at=uow.now()))
+            uow.checkpoints.add(
+                CheckpointSet(
+                    id=self._deps.ids.new(),
+                    job_id=task.job_id,
+                    index=task.index,
+                    attempt=task.attempt,
+                    rank=task.rank,
+                    seq=seq,
+                    project_id=task.project_id,
+                    files=tuple(dict(one) for one in files),
+                    object_prefix=f"{_prefix(task)}/checkpoints/{seq}",
+                    created_at=uow.now(),
+                )
+            )
             return [one.object_prefix for one in older[1:]]
 
         for prefix in self._deps.store.write(work):
@@ -120,31 +170,41 @@ class AgentData:
                 with self._deps.objects.open(f"{prefix}/{object_name(one['path'])}") as stream:
                     size = stream.seek(0, os.SEEK_END)
             except NotFound as error:
-                raise Invalid(f"The file {one['path'][:200]!r} of the checkpoint is missing.",
-                              pointer=f"/files/{index}/path") from error
+                raise Invalid(
+                    f"The file {one['path'][:200]!r} of the checkpoint is missing.",
+                    pointer=f"/files/{index}/path",
+                ) from error
             if size != one["size"]:
-                raise Invalid(f"The file {one['path'][:200]!r} has {size} bytes, not "
-                              f"{one['size']}.", pointer=f"/files/{index}/size")
+                raise Invalid(
+                    f"The file {one['path'][:200]!r} has {size} bytes, not {one['size']}.",
+                    pointer=f"/files/{index}/size",
+                )
 
     def checkpoint(self, secret: str | None, epoch: int | None, task_id: str) -> CheckpointSet:
         """The newest complete set of an earlier attempt for this rank; raises ``NotFound``."""
+
         def work(uow: UnitOfWork) -> CheckpointSet:
             task = self._live(uow, secret, epoch, task_id)
             job = uow.jobs.get(task.job_id)
             rule = (job.spec.get("checkpoint") or {}) if job is not None else {}
             rank = 0 if rule.get("ranks", "first") == "first" else task.rank
             sets = uow.checkpoints.find(
-                Where("job_id", "eq", task.job_id), Where("index", "eq", task.index),
-                Where("rank", "eq", rank), Where("attempt", "lt", task.attempt),
-                order=(("attempt", "desc"), ("seq", "desc")), limit=1)
+                Where("job_id", "eq", task.job_id),
+                Where("index", "eq", task.index),
+                Where("rank", "eq", rank),
+                Where("attempt", "lt", task.attempt),
+                order=(("attempt", "desc"), ("seq", "desc")),
+                limit=1,
+            )
             if not sets:
                 raise NotFound.of("checkpoint of task", task_id)
             return sets[0]
 
         return self._deps.store.read(work)
 
-    def checkpoint_file(self, secret: str | None, epoch: int | None, task_id: str, path: str
-                        ) -> BinaryIO:
+    def checkpoint_file(
+        self, secret: str | None, epoch: int | None, task_id: str, path: str
+    ) -> BinaryIO:
         """One file of the set that :meth:`checkpoint` names."""
         found = self.checkpoint(secret, epoch, task_id)
         if all(one["path"] != path for one in found.files):
@@ -184,11 +244,13 @@ def check_kept_path(path: str, pointer: str) -> None:
     """
     check_path(path, pointer)
     if len(path) > MAX_PATH or path.endswith("/") or "." in path.split("/"):
-        raise Invalid(f"{path[:200]!r} is not a plain path of at most {MAX_PATH} characters.",
-                      pointer=pointer)
+        raise Invalid(
+            f"{path[:200]!r} is not a plain path of at most {MAX_PATH} characters.", pointer=pointer
+        )
     if not path.isprintable() or not unicodedata.is_normalized("NFC", path):
-        raise Invalid(f"{path[:200]!r} is not printable text in the composed form (NFC).",
-                      pointer=pointer)
+        raise Invalid(
+            f"{path[:200]!r} is not printable text in the composed form (NFC).", pointer=pointer
+        )
 
 
 def epoch_of(text: str | None) -> int | None:

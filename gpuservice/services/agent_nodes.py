@@ -30,10 +30,16 @@ from gpuservice.services.deps import Deps
 CAUSE = Cause(actor="node")
 
 #: Statuses from which a node may register (again).
-_REGISTERS = frozenset({
-    NodeStatus.CONFIGURING, NodeStatus.CHECKING, NodeStatus.READY, NodeStatus.CORDONED,
-    NodeStatus.DRAINING, NodeStatus.REPAIRING,
-})
+_REGISTERS = frozenset(
+    {
+        NodeStatus.CONFIGURING,
+        NodeStatus.CHECKING,
+        NodeStatus.READY,
+        NodeStatus.CORDONED,
+        NodeStatus.DRAINING,
+        NodeStatus.REPAIRING,
+    }
+)
 
 
 def _may_register(node: Node) -> bool:
@@ -62,9 +68,11 @@ class AgentNodes:
             (quarantine, error) is kept.
         :raises Busy: when it is faster than the record of its own building.
         """
+
         def work(uow: UnitOfWork) -> Node | GpuServiceError:
-            found = uow.nodes.find(Where("bootstrap_hash", "eq", digest(body["bootstrap"])),
-                                   lock=True)
+            found = uow.nodes.find(
+                Where("bootstrap_hash", "eq", digest(body["bootstrap"])), lock=True
+            )
             if found and found[0].status == NodeStatus.BUILDING:
                 # Its server and address are not on record yet, and other nodes will need them.
                 raise Busy("The node is still being built.", meta={"retry_after_s": 1})
@@ -78,8 +86,9 @@ class AgentNodes:
         self._deps.hints.send(Hint("pools", (outcome.pool_id,)))
         return outcome
 
-    def _admit(self, uow: UnitOfWork, node: Node, body: Mapping[str, Any]
-               ) -> Node | GpuServiceError:
+    def _admit(
+        self, uow: UnitOfWork, node: Node, body: Mapping[str, Any]
+    ) -> Node | GpuServiceError:
         secret = digest(body["secret"])
         if node.secret_hash is not None and not hmac.compare_digest(node.secret_hash, secret):
             self._fault(uow, node, "platform", "a second secret was sent for its token")
@@ -87,20 +96,33 @@ class AgentNodes:
         expires = node.bootstrap_expires_at
         if node.secret_hash is None and expires is not None and expires < uow.now():
             raise BootstrapInvalid("The bootstrap token is too old.")
-        wrong = wrong_devices(
-            uow.devices.find(Where("node_id", "eq", node.id)), body["devices"])
+        wrong = wrong_devices(uow.devices.find(Where("node_id", "eq", node.id)), body["devices"])
         if wrong is not None:
             self._fault(uow, node, "capacity", wrong)
             return DevicesMismatch(f"The node's devices are not those of the cloud: {wrong}.")
         values: dict[str, Any] = {
-            "secret_hash": secret, "instance": body["instance"],
-            "capabilities": body.get("capabilities", {}), "last_seen_at": uow.now(),
-            "last_renewal_at": uow.now(), "lease_s": self._lease(node)}
+            "secret_hash": secret,
+            "instance": body["instance"],
+            "capabilities": body.get("capabilities", {}),
+            "last_seen_at": uow.now(),
+            "last_renewal_at": uow.now(),
+            "lease_s": self._lease(node),
+        }
         if NODE.allows(node.status, "registered"):
             values.update(status=NodeStatus.CHECKING, status_changed_at=uow.now())
-            uow.events.add(status_change(
-                self._deps.ids, uow.now(), CAUSE, "node", "registered", node.id, node.status,
-                NodeStatus.CHECKING, project_id=node.project_id))
+            uow.events.add(
+                status_change(
+                    self._deps.ids,
+                    uow.now(),
+                    CAUSE,
+                    "node",
+                    "registered",
+                    node.id,
+                    node.status,
+                    NodeStatus.CHECKING,
+                    project_id=node.project_id,
+                )
+            )
         uow.nodes.change(node.id, values)
         return uow.nodes.get(node.id) or node
 
@@ -110,13 +132,29 @@ class AgentNodes:
     def _fault(self, uow: UnitOfWork, node: Node, failure_class: str, what: str) -> None:
         if not NODE.allows(node.status, "fault"):
             return
-        uow.nodes.change(node.id, {
-            "status": NodeStatus.ERROR, "status_changed_at": uow.now(),
-            "fault": {"class": failure_class, "message": what}})
-        uow.events.add(status_change(
-            self._deps.ids, uow.now(), CAUSE, "node", "fault", node.id, node.status,
-            NodeStatus.ERROR, project_id=node.project_id, reason=failure_class,
-            detail={"message": what}))
+        uow.nodes.change(
+            node.id,
+            {
+                "status": NodeStatus.ERROR,
+                "status_changed_at": uow.now(),
+                "fault": {"class": failure_class, "message": what},
+            },
+        )
+        uow.events.add(
+            status_change(
+                self._deps.ids,
+                uow.now(),
+                CAUSE,
+                "node",
+                "fault",
+                node.id,
+                node.status,
+                NodeStatus.ERROR,
+                project_id=node.project_id,
+                reason=failure_class,
+                detail={"message": what},
+            )
+        )
 
     def recognise(self, uow: UnitOfWork, secret: str | None, epoch: int | None) -> Node:
         """The node of a bearer secret, in its present epoch.
@@ -127,8 +165,9 @@ class AgentNodes:
         if node is None or node.status in (NodeStatus.DELETED, NodeStatus.DELETING):
             raise Unauthenticated("The node's secret is not known.")
         if epoch is not None and epoch != node.epoch:
-            raise NodeFenced(f"The node's epoch is {node.epoch}, not {epoch}.",
-                             meta={"epoch": node.epoch})
+            raise NodeFenced(
+                f"The node's epoch is {node.epoch}, not {epoch}.", meta={"epoch": node.epoch}
+            )
         return node
 
 
@@ -142,8 +181,9 @@ def check_instance(node: Node, instance: str, now: datetime) -> None:
         return
     seconds = (node.lease_s or 60) / 5 + 1
     if node.last_renewal_at > now - timedelta(seconds=seconds):
-        raise InstanceConflict("Another agent process of this node is at work.",
-                               meta={"retry_after_s": round(seconds)})
+        raise InstanceConflict(
+            "Another agent process of this node is at work.", meta={"retry_after_s": round(seconds)}
+        )
 
 
 def wrong_devices(known: Sequence[Device], told: Sequence[Mapping[str, Any]]) -> str | None:

@@ -122,8 +122,9 @@ class AgentSync:
     # -- orders ----------------------------------------------------------------------------
     def _answer(self, node: Node) -> SyncAnswer:
         conf = self._deps.conf.agent
-        return SyncAnswer(node.epoch, node.revision, node.lease_s, conf.interval_s,
-                          self._orders_of(node))
+        return SyncAnswer(
+            node.epoch, node.revision, node.lease_s, conf.interval_s, self._orders_of(node)
+        )
 
     def _orders_of(self, node: Node) -> Orders:
         if not node.live_tasks:
@@ -142,8 +143,9 @@ class AgentSync:
     def _build(self, uow: UnitOfWork, node: Node) -> Orders:
         """The orders of all tasks of a node (a fixed number of queries)."""
         tasks = [task for task in uow.tasks.of_node(node.id) if task.node_epoch == node.epoch]
-        attempts = {one.id: one for one in uow.attempts.get_many(
-            {task.attempt_id for task in tasks})}
+        attempts = {
+            one.id: one for one in uow.attempts.get_many({task.attempt_id for task in tasks})
+        }
         jobs = {one.id: one for one in uow.jobs.get_many({task.job_id for task in tasks})}
         peers: dict[str, list[Task]] = {}
         for task in uow.tasks.of_attempts(sorted(attempts)):
@@ -151,16 +153,27 @@ class AgentSync:
         shares: list[Any] = []
         if tasks:
             shares = uow.allocations.find(
-                Where("task_id", "in", [task.id for task in tasks]),
-                Where("released_at", "null"))
-        devices = {one.id: one for one in uow.devices.get_many(
-            {share.device_id for share in shares})}
+                Where("task_id", "in", [task.id for task in tasks]), Where("released_at", "null")
+            )
+        devices = {
+            one.id: one for one in uow.devices.get_many({share.device_id for share in shares})
+        }
         return tuple(
-            order(jobs[task.job_id], attempts[task.attempt_id], task, peers[task.attempt_id],
-                  [(devices[share.device_id], share.milli) for share in shares
-                   if share.task_id == task.id],
-                  self._deps.conf.logs.max_bytes)
-            for task in tasks if task.job_id in jobs)
+            order(
+                jobs[task.job_id],
+                attempts[task.attempt_id],
+                task,
+                peers[task.attempt_id],
+                [
+                    (devices[share.device_id], share.milli)
+                    for share in shares
+                    if share.task_id == task.id
+                ],
+                self._deps.conf.logs.max_bytes,
+            )
+            for task in tasks
+            if task.job_id in jobs
+        )
 
     # -- reports ---------------------------------------------------------------------------
     def _take_reports(
@@ -169,8 +182,11 @@ class AgentSync:
         """Keep what is new of the reports; whether anything was written of the node."""
         if not reports:
             return False
-        tasks = {task.id: task for task in self._deps.store.read(
-            lambda uow: uow.tasks.of_node(node.id)) if task.node_epoch == node.epoch}
+        tasks = {
+            task.id: task
+            for task in self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
+            if task.node_epoch == node.epoch
+        }
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
@@ -185,27 +201,32 @@ class AgentSync:
         return bool(changed)
 
     def _write(
-        self, uow: UnitOfWork, node: Node,
-        changed: Sequence[tuple[Task, Mapping[str, Any]]], instance: str,
+        self,
+        uow: UnitOfWork,
+        node: Node,
+        changed: Sequence[tuple[Task, Mapping[str, Any]]],
+        instance: str,
     ) -> None:
         """All reports of one sync in one transaction.
 
         Ends go first, because they lock in the service's order (quota, devices, nodes, attempts,
         tasks); the renewal is last and takes everything back if the node was fenced meanwhile.
         """
-        ends = [_end(task, report) for task, report in changed
-                if report["state"] == TaskStatus.GONE]
-        going = [(task, report) for task, report in changed
-                 if report["state"] != TaskStatus.GONE]
+        ends = [
+            _end(task, report) for task, report in changed if report["state"] == TaskStatus.GONE
+        ]
+        going = [(task, report) for task, report in changed if report["state"] != TaskStatus.GONE]
         if ends:
             uow.tasks.gone(ends, uow.now())
-        running = sorted({task.attempt_id for task, report in going
-                          if report["state"] == TaskStatus.RUNNING})
+        running = sorted(
+            {task.attempt_id for task, report in going if report["state"] == TaskStatus.RUNNING}
+        )
         if running:
             uow.attempts.change_many(running, {"attention": True}, Where("live", "eq", 1))
         for task, report in going:
-            uow.tasks.change(task.id, _progress(task, report),
-                             Where("status", "ne", TaskStatus.GONE))
+            uow.tasks.change(
+                task.id, _progress(task, report), Where("status", "ne", TaskStatus.GONE)
+            )
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
@@ -239,18 +260,23 @@ def _changes(task: Task, report: Mapping[str, Any]) -> bool:
 
 def _progress(task: Task, report: Mapping[str, Any]) -> dict[str, Any]:
     started = _time(report.get("started_at"))
-    return {"status": report["state"],
-            "claimed_started_at": task.claimed_started_at or started}
+    return {"status": report["state"], "claimed_started_at": task.claimed_started_at or started}
 
 
 def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
     failure = report.get("failure") or {}
     started = _time(report.get("started_at")) or task.claimed_started_at
     return TaskEnd(
-        task_id=task.id, exit_code=report.get("exit_code"), signal=report.get("signal"),
-        oom=bool(report.get("oom")), timed_out=bool(report.get("timed_out")),
-        failure_class=failure.get("class"), failure_evidence=failure.get("evidence"),
-        claimed_started_at=started, claimed_ended_at=_time(report.get("ended_at")))
+        task_id=task.id,
+        exit_code=report.get("exit_code"),
+        signal=report.get("signal"),
+        oom=bool(report.get("oom")),
+        timed_out=bool(report.get("timed_out")),
+        failure_class=failure.get("class"),
+        failure_evidence=failure.get("evidence"),
+        claimed_started_at=started,
+        claimed_ended_at=_time(report.get("ended_at")),
+    )
 
 
 def _time(text: str | None) -> datetime | None:

@@ -42,12 +42,26 @@ class Catalogue:
         return self.deps.store.read(work)
 
     def _note(
-        self, uow: UnitOfWork, caller: Caller, action: str, noun: str, ident: str,
+        self,
+        uow: UnitOfWork,
+        caller: Caller,
+        action: str,
+        noun: str,
+        ident: str,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
-        uow.events.add(happening(
-            self.deps.ids, uow.now(), cause_of(caller), action, noun, ident,
-            project_id=None, detail=detail))
+        uow.events.add(
+            happening(
+                self.deps.ids,
+                uow.now(),
+                cause_of(caller),
+                action,
+                noun,
+                ident,
+                project_id=None,
+                detail=detail,
+            )
+        )
 
 
 class GpuTypes(Catalogue):
@@ -63,10 +77,12 @@ class GpuTypes(Catalogue):
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> GpuType:
         """Make one."""
+
         def work(uow: UnitOfWork) -> GpuType:
             once.begin(uow)
-            row = GpuType(id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(),
-                          **frozen(body))
+            row = GpuType(
+                id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), **frozen(body)
+            )
             uow.gpu_types.add(row)
             self._note(uow, caller, "gpu_type.create", "gpu_type", row.id)
             once.keep(uow, row)
@@ -74,21 +90,23 @@ class GpuTypes(Catalogue):
 
         return self.deps.store.write(work)
 
-    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
-               generation: int | None) -> GpuType:
+    def change(
+        self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
+    ) -> GpuType:
         """Change one."""
+
         def work(uow: UnitOfWork) -> GpuType:
             row = found(uow.gpu_types, ident, "GPU type", lock=True)
             check_generation(row, generation)
             uow.gpu_types.change(ident, frozen(patch), edit=True)
-            self._note(uow, caller, "gpu_type.change", "gpu_type", ident,
-                       {"fields": sorted(patch)})
+            self._note(uow, caller, "gpu_type.change", "gpu_type", ident, {"fields": sorted(patch)})
             return found(uow.gpu_types, ident, "GPU type")
 
         return self.deps.store.write(work)
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> None:
         """Delete one that no flavor or device uses."""
+
         def work(uow: UnitOfWork) -> None:
             row = found(uow.gpu_types, ident, "GPU type", lock=True)
             check_generation(row, generation)
@@ -103,8 +121,12 @@ class GpuTypes(Catalogue):
 
 
 #: host action -> (status, device statuses it applies to nodes)
-_HOST_STATUS = {"cordon": "cordoned", "drain": "draining", "maintenance": "maintenance",
-                "uncordon": "enabled"}
+_HOST_STATUS = {
+    "cordon": "cordoned",
+    "drain": "draining",
+    "maintenance": "maintenance",
+    "uncordon": "enabled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +143,7 @@ class Hosts(Catalogue):
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[HostView], int | None]:
         """One page, with device numbers (two queries, whatever the page's size)."""
+
         def work(uow: UnitOfWork) -> tuple[list[HostView], int | None]:
             total = uow.hosts.count(*page.where) if count else None
             return self._views(uow, uow.hosts.page(page)), total
@@ -130,18 +153,26 @@ class Hosts(Catalogue):
     def show(self, caller: Caller, ident: str) -> HostView:
         """One."""
         return self.deps.store.read(
-            lambda uow: self._views(uow, [found(uow.hosts, ident, "host")])[0])
+            lambda uow: self._views(uow, [found(uow.hosts, ident, "host")])[0]
+        )
 
     def act(self, caller: Caller, ident: str, action: str, reason: str | None) -> HostView:
         """cordon, drain, maintenance or uncordon: what it means for the nodes there is the
         conductor's."""
+
         def work(uow: UnitOfWork) -> HostView:
             host = found(uow.hosts, ident, "host", lock=True)
             status = _HOST_STATUS[action]
             if host.status != status:
                 uow.hosts.change(ident, {"status": status, "status_reason": reason}, edit=True)
-                self._note(uow, caller, f"host.{action}", "host", ident,
-                           {"from": host.status, "to": status})
+                self._note(
+                    uow,
+                    caller,
+                    f"host.{action}",
+                    "host",
+                    ident,
+                    {"from": host.status, "to": status},
+                )
             return self._views(uow, [found(uow.hosts, ident, "host")])[0]
 
         view = self.deps.store.write(work)
@@ -174,13 +205,20 @@ class Devices(Catalogue):
 
     def act(self, caller: Caller, ident: str, action: str, reason: str | None) -> Device:
         """quarantine, release or retest."""
+
         def work(uow: UnitOfWork) -> Device:
             device = found(uow.devices, ident, "device", lock=True)
             health = _DEVICE_HEALTH[action]
             if device.health != health:
                 uow.devices.change(ident, {"health": health, "health_reason": reason})
-                self._note(uow, caller, f"device.{action}", "device", ident,
-                           {"from": device.health, "to": health})
+                self._note(
+                    uow,
+                    caller,
+                    f"device.{action}",
+                    "device",
+                    ident,
+                    {"from": device.health, "to": health},
+                )
             return found(uow.devices, ident, "device")
 
         device = self.deps.store.write(work)
@@ -191,8 +229,9 @@ class Devices(Catalogue):
 class Processes(Catalogue):
     """gpuservice's own processes."""
 
-    def page(self, caller: Caller, page: Page, count: bool
-             ) -> tuple[list[ServiceRecord], int | None]:
+    def page(
+        self, caller: Caller, page: Page, count: bool
+    ) -> tuple[list[ServiceRecord], int | None]:
         """One page."""
         return self._page("services", page, count)
 
@@ -202,6 +241,7 @@ class Processes(Catalogue):
 
     def change(self, caller: Caller, ident: str, status: str) -> ServiceRecord:
         """Enable or disable."""
+
         def work(uow: UnitOfWork) -> ServiceRecord:
             found(uow.services, ident, "service", lock=True)
             uow.services.change(ident, {"status": status})
@@ -224,8 +264,9 @@ class Flavors(Catalogue):
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Flavor], int | None]:
         """One page of those the caller may use."""
-        return self.deps.store.read(lambda uow: visible_page(
-            uow.flavors, page, lambda row: usable(caller, row), count))
+        return self.deps.store.read(
+            lambda uow: visible_page(uow.flavors, page, lambda row: usable(caller, row), count)
+        )
 
     def show(self, caller: Caller, ident: str) -> Flavor:
         """One that the caller may use."""
@@ -233,11 +274,13 @@ class Flavors(Catalogue):
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Flavor:
         """Make one of a known GPU type."""
+
         def work(uow: UnitOfWork) -> Flavor:
             once.begin(uow)
             self._check_type(uow, body)
-            row = Flavor(id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(),
-                         **frozen(body))
+            row = Flavor(
+                id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), **frozen(body)
+            )
             uow.flavors.add(row)
             self._note(uow, caller, "flavor.create", "flavor", row.id)
             once.keep(uow, row)
@@ -245,9 +288,11 @@ class Flavors(Catalogue):
 
         return self.deps.store.write(work)
 
-    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
-               generation: int | None) -> Flavor:
+    def change(
+        self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
+    ) -> Flavor:
         """Change price, access or name; what nodes are made of is fixed."""
+
         def work(uow: UnitOfWork) -> Flavor:
             row = found(uow.flavors, ident, "flavor", lock=True)
             check_generation(row, generation)
@@ -259,11 +304,13 @@ class Flavors(Catalogue):
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> None:
         """Delete one that no pool uses."""
+
         def work(uow: UnitOfWork) -> None:
             row = found(uow.flavors, ident, "flavor", lock=True)
             check_generation(row, generation)
-            used = uow.pools.count(Where("flavor_id", "eq", ident),
-                                   Where("status", "ne", "deleted"))
+            used = uow.pools.count(
+                Where("flavor_id", "eq", ident), Where("status", "ne", "deleted")
+            )
             if used:
                 raise Conflict(f"The flavor {row.name!r} is in use by {used} pools.")
             uow.flavors.remove(ident)
@@ -273,20 +320,29 @@ class Flavors(Catalogue):
 
     def capacity(self, caller: Caller, ident: str) -> Capacity:
         """How many nodes of it fit now, by what the inventory knows."""
+
         def work(uow: UnitOfWork) -> Capacity:
             flavor = self._seen(uow, caller, ident)
-            hosts = {host.id: host for host in uow.hosts.find(
-                Where("state", "eq", "up"), Where("status", "eq", "enabled"))}
+            hosts = {
+                host.id: host
+                for host in uow.hosts.find(
+                    Where("state", "eq", "up"), Where("status", "eq", "enabled")
+                )
+            }
             free: dict[str, int] = {}
             for device in uow.devices.find(
-                Where("gpu_type", "eq", flavor.gpu_type), Where("node_id", "null"),
+                Where("gpu_type", "eq", flavor.gpu_type),
+                Where("node_id", "null"),
                 Where("health", "eq", "healthy"),
             ):
                 if device.host_id in hosts:
                     free[device.host_id] = free.get(device.host_id, 0) + 1
             fits = {host: count // max(flavor.gpu_count, 1) for host, count in free.items()}
-            named = tuple({"host": hosts[host].name, "nodes": count}
-                          for host, count in sorted(fits.items()) if count and caller.is_admin)
+            named = tuple(
+                {"host": hosts[host].name, "nodes": count}
+                for host, count in sorted(fits.items())
+                if count and caller.is_admin
+            )
             return Capacity(sum(fits.values()), named)
 
         return self.deps.store.read(work)
@@ -294,8 +350,9 @@ class Flavors(Catalogue):
     @staticmethod
     def _check_type(uow: UnitOfWork, body: Mapping[str, Any]) -> None:
         if not uow.gpu_types.count(Where("name", "eq", body["gpu_type"])):
-            raise UnknownReference(f"There is no GPU type {body['gpu_type']!r}.",
-                                   pointer="/flavor/gpu_type")
+            raise UnknownReference(
+                f"There is no GPU type {body['gpu_type']!r}.", pointer="/flavor/gpu_type"
+            )
 
     @staticmethod
     def _seen(uow: UnitOfWork, caller: Caller, ident: str) -> Flavor:

@@ -17,6 +17,7 @@ class Events:
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Event], int | None]:
         """One page in the order of writing."""
+
         def work(uow: UnitOfWork) -> tuple[list[Event], int | None]:
             return uow.events.page(page), uow.events.count(*page.where) if count else None
 

@@ -54,18 +54,29 @@ class Once:
         key = self._key
         if key is None:
             return
-        fresh = uow.save_idempotency(IdempotencyRecord(
-            project_id=key.project_id, user_id=key.user_id, path=key.path, key=key.key,
-            digest=key.digest, status=None, body=None, created_at=uow.now()))
+        fresh = uow.save_idempotency(
+            IdempotencyRecord(
+                project_id=key.project_id,
+                user_id=key.user_id,
+                path=key.path,
+                key=key.key,
+                digest=key.digest,
+                status=None,
+                body=None,
+                created_at=uow.now(),
+            )
+        )
         if fresh:
             return
         known = uow.idempotency(key.project_id, key.user_id, key.path, key.key)
         if known is not None and known.digest != key.digest:
             raise IdempotencyMismatch(
-                f"The Idempotency-Key {key.key!r} was used with another request.")
+                f"The Idempotency-Key {key.key!r} was used with another request."
+            )
         if known is None or known.status is None:
             raise IdempotencyInProgress(
-                f"The first request with the Idempotency-Key {key.key!r} still runs.")
+                f"The first request with the Idempotency-Key {key.key!r} still runs."
+            )
         raise Replay((known.status, known.body or {}, known.headers))
 
     def keep(self, uow: UnitOfWork, created: Any) -> None:
@@ -74,7 +85,16 @@ class Once:
         if key is None:
             return
         status, body, headers = self._render(created)
-        uow.finish_idempotency(IdempotencyRecord(
-            project_id=key.project_id, user_id=key.user_id, path=key.path, key=key.key,
-            digest=key.digest, status=status, body=body, headers=headers,
-            created_at=uow.now()))
+        uow.finish_idempotency(
+            IdempotencyRecord(
+                project_id=key.project_id,
+                user_id=key.user_id,
+                path=key.path,
+                key=key.key,
+                digest=key.digest,
+                status=status,
+                body=body,
+                headers=headers,
+                created_at=uow.now(),
+            )
+        )

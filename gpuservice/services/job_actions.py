@@ -28,12 +28,15 @@ def indices_of(text: str, size: int) -> list[int]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 16:
-            raise Invalid(f"indices is {text[:80]!r}; it must be like '3,7-9'.",
-                          pointer="/cancel/indices")
+            raise Invalid(
+                f"indices is {text[:80]!r}; it must be like '3,7-9'.", pointer="/cancel/indices"
+            )
         first, last = int(low), int(high) if dash else int(low)
         if first > last or last >= size:
-            raise Invalid(f"indices is {text[:80]!r}; the array has 0 to {size - 1}.",
-                          pointer="/cancel/indices")
+            raise Invalid(
+                f"indices is {text[:80]!r}; the array has 0 to {size - 1}.",
+                pointer="/cancel/indices",
+            )
         chosen.update(range(first, last + 1))
     return sorted(chosen)
 
@@ -46,6 +49,7 @@ class JobActions:
 
     def act(self, caller: Caller, ident: str, action: str, indices: str | None) -> None:
         """Do one of cancel, hold, release, requeue."""
+
         def work(uow: UnitOfWork) -> None:
             job = owned(uow.jobs, caller, ident, "job", lock=True)
             if action == "cancel":
@@ -88,26 +92,39 @@ class JobActions:
         waiting = job.waiting_elements
         uow.quotas.give_back(job.project_id, {"jobs:queued": waiting})
         values: dict[str, Any] = {
-            "status": JobStatus.CANCELLING, "waiting_elements": 0, "on_hold": False,
-            "cancelled_elements": Delta(waiting), "waiting_code": None, "waiting_summary": None,
-            "waiting_position": None, "waiting_estimated_start_at": None}
+            "status": JobStatus.CANCELLING,
+            "waiting_elements": 0,
+            "on_hold": False,
+            "cancelled_elements": Delta(waiting),
+            "waiting_code": None,
+            "waiting_summary": None,
+            "waiting_position": None,
+            "waiting_estimated_start_at": None,
+        }
         if job.is_array:
             self._cancel_requeued(uow, job)
         if not job.live_elements:
-            values.update(status=JobStatus.CANCELLED, ended_at=uow.now(),
-                          failure_class="cancelled")
-            self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING,
-                        JobStatus.CANCELLED)
+            values.update(status=JobStatus.CANCELLED, ended_at=uow.now(), failure_class="cancelled")
+            self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING, JobStatus.CANCELLED)
         uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])
-        self._stop(uow, uow.attempts.find(
-            Where("job_id", "eq", job.id), Where("live", "eq", 1)), "cancelled")
+        self._stop(
+            uow,
+            uow.attempts.find(Where("job_id", "eq", job.id), Where("live", "eq", 1)),
+            "cancelled",
+        )
 
     def _cancel_requeued(self, uow: UnitOfWork, job: Job) -> None:
         for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
-            uow.elements.change(job.id, element.index, {
-                "status": JobStatus.CANCELLED, "ended_at": uow.now(),
-                "failure_class": "cancelled"})
+            uow.elements.change(
+                job.id,
+                element.index,
+                {
+                    "status": JobStatus.CANCELLED,
+                    "ended_at": uow.now(),
+                    "failure_class": "cancelled",
+                },
+            )
 
     def _cancel_some(self, uow: UnitOfWork, caller: Caller, job: Job, text: str) -> None:
         if not job.is_array:
@@ -115,17 +132,28 @@ class JobActions:
         if job.status in JOB_ENDED:
             raise InvalidTransition("job", job.status, "cancel")
         wanted = indices_of(text, job.elements)
-        rows = {one.index: one for one in uow.elements.of_keys(
-            [(job.id, index) for index in wanted])}
-        waiting = [index for index in wanted
-                   if index not in rows or rows[index].status == JobStatus.QUEUED]
+        rows = {
+            one.index: one for one in uow.elements.of_keys([(job.id, index) for index in wanted])
+        }
+        waiting = [
+            index for index in wanted if index not in rows or rows[index].status == JobStatus.QUEUED
+        ]
         self._end_waiting(uow, job, waiting, rows)
-        live = [row.index for row in rows.values()
-                if row.status in (JobStatus.STARTING, JobStatus.RUNNING)]
+        live = [
+            row.index
+            for row in rows.values()
+            if row.status in (JobStatus.STARTING, JobStatus.RUNNING)
+        ]
         if live:
-            self._stop(uow, uow.attempts.find(
-                Where("job_id", "eq", job.id), Where("live", "eq", 1),
-                Where("index", "in", live)), "cancelled")
+            self._stop(
+                uow,
+                uow.attempts.find(
+                    Where("job_id", "eq", job.id),
+                    Where("live", "eq", 1),
+                    Where("index", "in", live),
+                ),
+                "cancelled",
+            )
         for index in (*waiting, *live):
             self._event(uow, caller, job, "cancel", job.status, job.status, index)
         if waiting:
@@ -134,32 +162,51 @@ class JobActions:
             if not left and not job.live_elements:
                 self._end_array(uow, caller, found(uow.jobs, job.id, "job"))
 
-    def _end_waiting(self, uow: UnitOfWork, job: Job, waiting: Sequence[int],
-                     rows: dict[int, JobElement]) -> None:
+    def _end_waiting(
+        self, uow: UnitOfWork, job: Job, waiting: Sequence[int], rows: dict[int, JobElement]
+    ) -> None:
         if not waiting:
             return
         now = uow.now()
         uow.quotas.give_back(job.project_id, {"jobs:queued": len(waiting)})
-        uow.jobs.change(job.id, {"waiting_elements": Delta(-len(waiting)),
-                                 "cancelled_elements": Delta(len(waiting))})
-        uow.elements.add_many([
-            JobElement(job_id=job.id, index=index, project_id=job.project_id,
-                       status=JobStatus.CANCELLED, queued_at=job.queued_at, ended_at=now,
-                       failure_class="cancelled")
-            for index in waiting if index not in rows])
+        uow.jobs.change(
+            job.id,
+            {"waiting_elements": Delta(-len(waiting)), "cancelled_elements": Delta(len(waiting))},
+        )
+        uow.elements.add_many(
+            [
+                JobElement(
+                    job_id=job.id,
+                    index=index,
+                    project_id=job.project_id,
+                    status=JobStatus.CANCELLED,
+                    queued_at=job.queued_at,
+                    ended_at=now,
+                    failure_class="cancelled",
+                )
+                for index in waiting
+                if index not in rows
+            ]
+        )
         for index in waiting:
             if index in rows:
-                uow.elements.change(job.id, index, {
-                    "status": JobStatus.CANCELLED, "ended_at": now,
-                    "failure_class": "cancelled"})
+                uow.elements.change(
+                    job.id,
+                    index,
+                    {"status": JobStatus.CANCELLED, "ended_at": now, "failure_class": "cancelled"},
+                )
 
     def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
         failed = job.failed_elements or job.timed_out_elements
-        event, status = ("fail", JobStatus.FAILED) if failed else (
-            "cancelled", JobStatus.CANCELLED)
-        uow.jobs.change(job.id, {
-            "status": status, "ended_at": uow.now(),
-            "failure_class": None if failed else "cancelled"})
+        event, status = ("fail", JobStatus.FAILED) if failed else ("cancelled", JobStatus.CANCELLED)
+        uow.jobs.change(
+            job.id,
+            {
+                "status": status,
+                "ended_at": uow.now(),
+                "failure_class": None if failed else "cancelled",
+            },
+        )
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
 
@@ -168,21 +215,41 @@ class JobActions:
             return
         if job.status not in (JobStatus.STARTING, JobStatus.RUNNING):
             raise InvalidTransition("job", job.status, "requeue")
-        self._stop(uow, uow.attempts.find(
-            Where("job_id", "eq", job.id), Where("live", "eq", 1)), "requeue")
+        self._stop(
+            uow, uow.attempts.find(Where("job_id", "eq", job.id), Where("live", "eq", 1)), "requeue"
+        )
         self._event(uow, caller, job, "requeue_requested", job.status, job.status)
 
     @staticmethod
     def _stop(uow: UnitOfWork, attempts: Iterable[Attempt], reason: str) -> None:
         """Ask for the end of attempts; the first reason stays, but a cancel beats the rest."""
-        ids = [one.id for one in attempts
-               if one.stop_reason is None or reason == "cancelled"]
+        ids = [one.id for one in attempts if one.stop_reason is None or reason == "cancelled"]
         if ids:
-            uow.attempts.change_many(ids, {
-                "stop_reason": reason, "stop_requested_at": uow.now(), "attention": True})
+            uow.attempts.change_many(
+                ids, {"stop_reason": reason, "stop_requested_at": uow.now(), "attention": True}
+            )
 
-    def _event(self, uow: UnitOfWork, caller: Caller, job: Job, event: str, before: str,
-               after: str, index: int | None = None) -> None:
-        uow.events.add(status_change(
-            self._deps.ids, uow.now(), cause_of(caller), "job", event, job.id, before, after,
-            project_id=job.project_id, detail={} if index is None else {"index": index}))
+    def _event(
+        self,
+        uow: UnitOfWork,
+        caller: Caller,
+        job: Job,
+        event: str,
+        before: str,
+        after: str,
+        index: int | None = None,
+    ) -> None:
+        uow.events.add(
+            status_change(
+                self._deps.ids,
+                uow.now(),
+                cause_of(caller),
+                "job",
+                event,
+                job.id,
+                before,
+                after,
+                project_id=job.project_id,
+                detail={} if index is None else {"index": index},
+            )
+        )

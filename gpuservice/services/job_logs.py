@@ -31,16 +31,26 @@ class JobLogs:
         self._room = room
 
     def read(
-        self, caller: Caller, ident: str, *, index: int, rank: int, stream: str, offset: int,
-        attempt: int | None, wait_s: int,
+        self,
+        caller: Caller,
+        ident: str,
+        *,
+        index: int,
+        rank: int,
+        stream: str,
+        offset: int,
+        attempt: int | None,
+        wait_s: int,
     ) -> LogPiece:
         """A piece of one stream of one task; of the last attempt unless one is named.
 
         :raises NotFound: when there is no such attempt or task.
         """
+
         def look() -> LogPiece | None:
             key, over = self._deps.store.read(
-                lambda uow: _stream(uow, caller, ident, index, rank, stream, attempt))
+                lambda uow: _stream(uow, caller, ident, index, rank, stream, attempt)
+            )
             piece = None if key is None else self._deps.logs.read(key, offset, PIECE)
             if over and (piece is None or len(piece.data) < PIECE):
                 # Whatever it wrote was kept before it was recorded gone.
@@ -57,7 +67,12 @@ class JobLogs:
 
 
 def _stream(
-    uow: UnitOfWork, caller: Caller, ident: str, index: int, rank: int, stream: str,
+    uow: UnitOfWork,
+    caller: Caller,
+    ident: str,
+    index: int,
+    rank: int,
+    stream: str,
     attempt: int | None,
 ) -> tuple[str | None, bool]:
     """The key of a stream (None: nothing started yet), and whether nothing more will come."""
@@ -73,5 +88,4 @@ def _stream(
     tasks = uow.tasks.find(Where("attempt_id", "eq", attempts[0].id), Where("rank", "eq", rank))
     if not tasks:
         raise NotFound.of("task", str(rank))
-    return (log_key(ident, attempts[0].id, tasks[0].id, stream),
-            tasks[0].status == TaskStatus.GONE)
+    return (log_key(ident, attempts[0].id, tasks[0].id, stream), tasks[0].status == TaskStatus.GONE)

@@ -41,44 +41,55 @@ class JobReads:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
-    def elements(self, caller: Caller, ident: str, limit: int, after: int | None
-                 ) -> list[JobElement]:
+    def elements(
+        self, caller: Caller, ident: str, limit: int, after: int | None
+    ) -> list[JobElement]:
         """Elements that have started, ended or wait for another attempt, by index."""
+
         def work(uow: UnitOfWork) -> list[JobElement]:
             owned(uow.jobs, caller, ident, "job")
             return uow.elements.of_job(ident, limit=limit, after=after)
 
         return self._deps.store.read(work)
 
-    def attempts(self, caller: Caller, ident: str, index: int | None, limit: int
-                 ) -> list[AttemptView]:
+    def attempts(
+        self, caller: Caller, ident: str, index: int | None, limit: int
+    ) -> list[AttemptView]:
         """Attempts, newest first, with tasks and devices (a fixed number of queries)."""
+
         def work(uow: UnitOfWork) -> list[AttemptView]:
             owned(uow.jobs, caller, ident, "job")
             where = [Where("job_id", "eq", ident)]
             if index is not None:
                 where.append(Where("index", "eq", index))
             attempts = uow.attempts.find(
-                *where, limit=limit, order=(("created_at", "desc"), ("index", "asc")))
+                *where, limit=limit, order=(("created_at", "desc"), ("index", "asc"))
+            )
             return _attempt_views(uow, attempts)
 
         return self._deps.store.read(work)
 
-    def artifacts(self, caller: Caller, ident: str, index: int | None, limit: int
-                  ) -> list[Artifact]:
+    def artifacts(
+        self, caller: Caller, ident: str, index: int | None, limit: int
+    ) -> list[Artifact]:
         """Published artifacts by path."""
+
         def work(uow: UnitOfWork) -> list[Artifact]:
             owned(uow.jobs, caller, ident, "job")
             where = [Where("job_id", "eq", ident), Where("published", "eq", True)]
             if index is not None:
                 where.append(Where("index", "eq", index))
-            return uow.artifacts.find(*where, limit=limit, order=(
-                ("index", "asc"), ("attempt", "asc"), ("rank", "asc"), ("path", "asc")))
+            return uow.artifacts.find(
+                *where,
+                limit=limit,
+                order=(("index", "asc"), ("attempt", "asc"), ("rank", "asc"), ("path", "asc")),
+            )
 
         return self._deps.store.read(work)
 
-    def artifact(self, caller: Caller, ident: str, path: str, index: int
-                 ) -> tuple[Artifact, BinaryIO]:
+    def artifact(
+        self, caller: Caller, ident: str, path: str, index: int
+    ) -> tuple[Artifact, BinaryIO]:
         """One artifact by ``{attempt}/{rank}/{path}``, with its bytes."""
         attempt, _, rest = path.partition("/")
         rank, _, inner = rest.partition("/")
@@ -88,9 +99,13 @@ class JobReads:
             rows: list[Artifact] = []
             if _number(attempt) and _number(rank):
                 rows = uow.artifacts.find(
-                    Where("job_id", "eq", ident), Where("published", "eq", True),
-                    Where("index", "eq", index), Where("attempt", "eq", int(attempt)),
-                    Where("rank", "eq", int(rank)), Where("path", "eq", inner))
+                    Where("job_id", "eq", ident),
+                    Where("published", "eq", True),
+                    Where("index", "eq", index),
+                    Where("attempt", "eq", int(attempt)),
+                    Where("rank", "eq", int(rank)),
+                    Where("path", "eq", inner),
+                )
             if not rows:
                 raise NotFound.of("artifact", path[:200])
             return rows[0]
@@ -100,14 +115,16 @@ class JobReads:
 
     def explain(self, caller: Caller, ident: str) -> dict[str, Any]:
         """Why the job waits, where it runs, or why it failed."""
+
         def work(uow: UnitOfWork) -> dict[str, Any]:
             job = owned(uow.jobs, caller, ident, "job")
             body: dict[str, Any] = {"job_id": job.id, "status": job.status}
             if job.status in JOB_ENDED:
                 return {**body, **_ended(job)}
             if job.live_elements and not job.waiting_elements:
-                attempts = uow.attempts.find(Where("job_id", "eq", ident),
-                                             Where("live", "eq", 1), limit=100)
+                attempts = uow.attempts.find(
+                    Where("job_id", "eq", ident), Where("live", "eq", 1), limit=100
+                )
                 return {**body, **_placed(_attempt_views(uow, attempts))}
             return {**body, **self._waiting(uow, caller, job)}
 
@@ -118,12 +135,18 @@ class JobReads:
         known = uow.explanation(job.id)
         if known is None:
             detail = "The job was not planned yet; the first plan follows within a second."
-            return {"summary": detail, "position": None, "evaluated_at": None, "reasons": [
-                {"code": Reason.EVALUATING, "detail": detail, "facts": {}}], "holders": [],
-                "estimated_start_at": None, "estimate_basis": None, "would_start_now_if": []}
+            return {
+                "summary": detail,
+                "position": None,
+                "evaluated_at": None,
+                "reasons": [{"code": Reason.EVALUATING, "detail": detail, "facts": {}}],
+                "holders": [],
+                "estimated_start_at": None,
+                "estimate_basis": None,
+                "would_start_now_if": [],
+            }
         holders = merged_holders(known.body["holders"], caller.project_id, caller.is_admin)
-        return {**known.body, "holders": holders,
-                "evaluated_at": known.evaluated_at.isoformat()}
+        return {**known.body, "holders": holders, "evaluated_at": known.evaluated_at.isoformat()}
 
 
 def _number(text: str) -> bool:
@@ -135,16 +158,24 @@ def _ended(job: Job) -> dict[str, Any]:
     summary += f": {job.status_reason}" if job.status_reason else "."
     body: dict[str, Any] = {"summary": summary, "reasons": []}
     if job.failure_class is not None:
-        body["failure"] = {"class": job.failure_class, "evidence": job.evidence or {},
-                           "what_to_do": failure_advice(job.failure_class)}
+        body["failure"] = {
+            "class": job.failure_class,
+            "evidence": job.evidence or {},
+            "what_to_do": failure_advice(job.failure_class),
+        }
     return body
 
 
 def _placed(views: Sequence[AttemptView]) -> dict[str, Any]:
     places = [
-        {"index": view.attempt.index, "rank": task.task.rank, "node": task.node_name,
-         "devices": list(task.devices)}
-        for view in views for task in view.tasks
+        {
+            "index": view.attempt.index,
+            "rank": task.task.rank,
+            "node": task.node_name,
+            "devices": list(task.devices),
+        }
+        for view in views
+        for task in view.tasks
     ]
     nodes = sorted({str(place["node"]) for place in places})
     return {"summary": f"Runs on {', '.join(nodes)}.", "reasons": [], "placement": places}
@@ -160,14 +191,17 @@ def _attempt_views(uow: UnitOfWork, attempts: Sequence[Attempt]) -> list[Attempt
     held: dict[str, list[dict[str, Any]]] = {}
     for share in shares:
         device = devices.get(share.device_id)
-        held.setdefault(share.task_id, []).append({
-            "device_id": share.device_id, "milli": share.milli,
-            "address": device.address if device else None,
-            "index": device.ordinal if device else None})
+        held.setdefault(share.task_id, []).append(
+            {
+                "device_id": share.device_id,
+                "milli": share.milli,
+                "address": device.address if device else None,
+                "index": device.ordinal if device else None,
+            }
+        )
     grouped: dict[str, list[TaskView]] = {}
     for task in tasks:
-        grouped.setdefault(task.attempt_id, []).append(TaskView(
-            task, names.get(task.node_id, ""), tuple(held.get(task.id, ()))))
+        grouped.setdefault(task.attempt_id, []).append(
+            TaskView(task, names.get(task.node_id, ""), tuple(held.get(task.id, ())))
+        )
     return [AttemptView(one, tuple(grouped.get(one.id, ()))) for one in attempts]
-
-

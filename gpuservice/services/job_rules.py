@@ -32,8 +32,10 @@ def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]
     """
     queue = queue_for(uow, caller, body.get("queue", "default"))
     if queue.status != QueueStatus.OPEN:
-        raise QueueClosed(f"The queue {queue.name!r} is {queue.status} and takes no new jobs.",
-                          pointer="/job/queue")
+        raise QueueClosed(
+            f"The queue {queue.name!r} is {queue.status} and takes no new jobs.",
+            pointer="/job/queue",
+        )
     spec = normalise(body, queue.kinds, deps.conf.jobs.default_max_runtime_s)
     check_priority(spec["priority"], queue)
     _check_array(spec, deps.conf.jobs.max_array)
@@ -45,25 +47,44 @@ def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]
 def _row(deps: Deps, caller: Caller, queue: Queue, spec: dict[str, Any], now: datetime) -> Job:
     array = spec["array"]
     return Job(
-        id=deps.ids.new(), created_at=now, updated_at=now, project_id=caller.project_id,
-        user_id=caller.user_id, name=spec["name"], queue_id=queue.id, kind=spec["kind"],
-        status=JobStatus.HELD if spec["hold"] else JobStatus.QUEUED, on_hold=spec["hold"],
-        priority=spec["priority"], spec=spec, labels=spec["labels"],
-        preemptible=spec["preemptible"], max_runtime_s=spec["max_runtime_s"],
+        id=deps.ids.new(),
+        created_at=now,
+        updated_at=now,
+        project_id=caller.project_id,
+        user_id=caller.user_id,
+        name=spec["name"],
+        queue_id=queue.id,
+        kind=spec["kind"],
+        status=JobStatus.HELD if spec["hold"] else JobStatus.QUEUED,
+        on_hold=spec["hold"],
+        priority=spec["priority"],
+        spec=spec,
+        labels=spec["labels"],
+        preemptible=spec["preemptible"],
+        max_runtime_s=spec["max_runtime_s"],
         deadline_at=moment(spec["deadline_at"]),
         array_size=array["size"] if array else None,
         array_max_running=array["max_running"] if array else None,
         array_max_failures=array["max_failures"] if array else None,
-        waiting_elements=array["size"] if array else 1, queued_at=now,
-        **unplanned(spec["hold"]))
+        waiting_elements=array["size"] if array else 1,
+        queued_at=now,
+        **unplanned(spec["hold"]),
+    )
 
 
 def unplanned(held: bool) -> dict[str, Any]:
     """What a list says of a waiting job until it is planned (anew)."""
-    code, summary = (Reason.HELD, "The job is held.") if held else (
-        Reason.EVALUATING, "The job was not planned yet.")
-    return {"waiting_code": code, "waiting_summary": summary, "waiting_position": None,
-            "waiting_estimated_start_at": None}
+    code, summary = (
+        (Reason.HELD, "The job is held.")
+        if held
+        else (Reason.EVALUATING, "The job was not planned yet.")
+    )
+    return {
+        "waiting_code": code,
+        "waiting_summary": summary,
+        "waiting_position": None,
+        "waiting_estimated_start_at": None,
+    }
 
 
 def moment(text: str | None) -> datetime | None:
@@ -73,8 +94,10 @@ def moment(text: str | None) -> datetime | None:
     try:
         value = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time.",
-                      pointer="/job/deadline_at") from error
+        raise Invalid(
+            f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time.",
+            pointer="/job/deadline_at",
+        ) from error
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -83,14 +106,18 @@ def check_priority(priority: int, queue: Queue) -> None:
     if priority > queue.max_priority:
         raise PriorityForbidden(
             f"The priority {priority} is above {queue.max_priority}, the highest of the queue "
-            f"{queue.name!r}.", pointer="/job/priority",
-            meta={"max_priority": queue.max_priority})
+            f"{queue.name!r}.",
+            pointer="/job/priority",
+            meta={"max_priority": queue.max_priority},
+        )
 
 
 def _check_array(spec: Mapping[str, Any], largest: int) -> None:
     if spec["array"] and spec["array"]["size"] > largest:
-        raise Invalid(f"The array has {spec['array']['size']} elements; at most {largest} are "
-                      "allowed.", pointer="/job/array/size")
+        raise Invalid(
+            f"The array has {spec['array']['size']} elements; at most {largest} are allowed.",
+            pointer="/job/array/size",
+        )
 
 
 def _check_alone(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> None:
@@ -99,11 +126,17 @@ def _check_alone(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> No
     limits = {one.name: one.limit for one in uow.quotas.states(caller.project_id)}
     name = exceeded_alone(asked, limits)
     if name is not None:
-        facts = {"limit": name, "value": shown(name, limits[name]), "used": 0,
-                 "asked": shown(name, asked[name])}
+        facts = {
+            "limit": name,
+            "value": shown(name, limits[name]),
+            "used": 0,
+            "asked": shown(name, asked[name]),
+        }
         raise QuotaExceeded(
-            f"The job needs {facts['asked']} of {name!r} at once; the limit is "
-            f"{facts['value']}.", pointer="/job/resources", meta=facts)
+            f"The job needs {facts['asked']} of {name!r} at once; the limit is {facts['value']}.",
+            pointer="/job/resources",
+            meta=facts,
+        )
 
 
 def _check_dependencies(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> None:
@@ -111,10 +144,13 @@ def _check_dependencies(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]
     if not wanted:
         return
     known = {
-        job.id for job in uow.jobs.find(Where("id", "in", wanted))
+        job.id
+        for job in uow.jobs.find(Where("id", "in", wanted))
         if job.project_id == caller.project_id
     }
     for index, ident in enumerate(wanted):
         if ident not in known:
-            raise UnknownReference(f"There is no job {ident!r} that may be used here.",
-                                   pointer=f"/job/depends_on/{index}/job")
+            raise UnknownReference(
+                f"There is no job {ident!r} that may be used here.",
+                pointer=f"/job/depends_on/{index}/job",
+            )

@@ -42,15 +42,24 @@ class Jobs:
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> JobView:
         """Put a job in line; the quota of waiting jobs is taken with it."""
+
         def work(uow: UnitOfWork) -> JobView:
             once.begin(uow)
             job = job_row(uow, self._deps, caller, body)
             uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
             uow.jobs.add(job)
-            uow.events.add(happening(
-                self._deps.ids, uow.now(), cause_of(caller), "job.create", "job", job.id,
-                project_id=job.project_id,
-                detail={"to": job.status, "elements": job.elements}))
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    cause_of(caller),
+                    "job.create",
+                    "job",
+                    job.id,
+                    project_id=job.project_id,
+                    detail={"to": job.status, "elements": job.elements},
+                )
+            )
             view = JobView(job, str(body.get("queue", "default")))
             once.keep(uow, view)
             return view
@@ -66,6 +75,7 @@ class Jobs:
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[JobView], int | None]:
         """One page (a fixed number of queries)."""
+
         def work(uow: UnitOfWork) -> tuple[list[JobView], int | None]:
             jobs = uow.jobs.page(_by_queue_id(uow, page))
             total = uow.jobs.count(*page.where, labels=page.labels) if count else None
@@ -76,11 +86,14 @@ class Jobs:
     def show(self, caller: Caller, ident: str) -> JobView:
         """One."""
         return self._deps.store.read(
-            lambda uow: views(uow, [owned(uow.jobs, caller, ident, "job")])[0])
+            lambda uow: views(uow, [owned(uow.jobs, caller, ident, "job")])[0]
+        )
 
-    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
-               generation: int | None) -> JobView:
+    def change(
+        self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
+    ) -> JobView:
         """Change priority, labels, time limit or hold."""
+
         def work(uow: UnitOfWork) -> JobView:
             job = owned(uow.jobs, caller, ident, "job", lock=True)
             check_generation(job, generation)
@@ -89,9 +102,18 @@ class Jobs:
                 uow.jobs.change(ident, values, edit=True)
                 if "max_runtime_s" in values and job.live_elements:
                     self._apply_limit(uow, job, values["max_runtime_s"])
-                uow.events.add(happening(
-                    self._deps.ids, uow.now(), cause_of(caller), "job.change", "job", ident,
-                    project_id=job.project_id, detail={"fields": sorted(patch)}))
+                uow.events.add(
+                    happening(
+                        self._deps.ids,
+                        uow.now(),
+                        cause_of(caller),
+                        "job.change",
+                        "job",
+                        ident,
+                        project_id=job.project_id,
+                        detail={"fields": sorted(patch)},
+                    )
+                )
             if "hold" in patch:
                 self._actions.set_hold(uow, caller, found(uow.jobs, ident, "job"), patch["hold"])
             return views(uow, [found(uow.jobs, ident, "job")])[0]
@@ -106,13 +128,18 @@ class Jobs:
         """What runs of the job ends by the new limit: its nodes are told it, and the conductor
         reckons anew when its time is over."""
         live = uow.attempts.find(Where("job_id", "eq", job.id), Where("live", "eq", 1))
-        uow.nodes.bump_revision(sorted({
-            task.node_id for task in uow.tasks.of_attempts([one.id for one in live])}))
+        uow.nodes.bump_revision(
+            sorted({task.node_id for task in uow.tasks.of_attempts([one.id for one in live])})
+        )
         for attempt in live:
-            end = None if limit_s is None else (
-                (attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s))
-            uow.attempts.change(attempt.id, {"attention": True, "promised_end_at": end},
-                                Where("live", "eq", 1))
+            end = (
+                None
+                if limit_s is None
+                else ((attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s))
+            )
+            uow.attempts.change(
+                attempt.id, {"attention": True, "promised_end_at": end}, Where("live", "eq", 1)
+            )
 
     @staticmethod
     def _values(
@@ -131,14 +158,17 @@ class Jobs:
         if "max_runtime_s" in patch:
             raised = _raised(job.max_runtime_s, patch["max_runtime_s"])
             if job.live_elements and raised and not caller.is_manager:
-                raise Forbidden("Raising the time limit of a running job is a manager's.",
-                                pointer="/job/max_runtime_s")
+                raise Forbidden(
+                    "Raising the time limit of a running job is a manager's.",
+                    pointer="/job/max_runtime_s",
+                )
             values["max_runtime_s"] = patch["max_runtime_s"]
         return values
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> bool:
         """Delete an ended job with logs and artifacts (True), or cancel a live one, which goes
         at its end (False)."""
+
         def work(uow: UnitOfWork) -> Job | None:
             job = owned(uow.jobs, caller, ident, "job", lock=True)
             check_generation(job, generation)
@@ -149,9 +179,17 @@ class Jobs:
                 if job.status not in JOB_ENDED:
                     return None
             remove_job(uow, job)
-            uow.events.add(happening(
-                self._deps.ids, uow.now(), cause_of(caller), "job.delete", "job", ident,
-                project_id=job.project_id))
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    cause_of(caller),
+                    "job.delete",
+                    "job",
+                    ident,
+                    project_id=job.project_id,
+                )
+            )
             return job
 
         job = self._deps.store.write(work)
@@ -201,15 +239,20 @@ def views(uow: UnitOfWork, jobs: Sequence[Job]) -> list[JobView]:
     tasks: dict[str, list[Task]] = {}
     for task in uow.tasks.of_attempts([one.id for one in attempts]):
         tasks.setdefault(task.job_id, []).append(task)
-    names = {node.id: node.name for node in uow.nodes.get_many(
-        {task.node_id for group in tasks.values() for task in group})}
+    names = {
+        node.id: node.name
+        for node in uow.nodes.get_many({task.node_id for group in tasks.values() for task in group})
+    }
     held = _held(uow, [task.id for group in tasks.values() for task in group])
     return [
         JobView(
-            job, queues.get(job.queue_id, ""),
+            job,
+            queues.get(job.queue_id, ""),
             tuple(sorted({names[task.node_id] for task in tasks.get(job.id, ())})),
-            tuple(_granted(task, names, held.get(task.id, [])) for task in
-                  tasks.get(job.id, ())[:100]))
+            tuple(
+                _granted(task, names, held.get(task.id, [])) for task in tasks.get(job.id, ())[:100]
+            ),
+        )
         for job in jobs
     ]
 
@@ -217,8 +260,9 @@ def views(uow: UnitOfWork, jobs: Sequence[Job]) -> list[JobView]:
 def _held(uow: UnitOfWork, task_ids: Sequence[str]) -> dict[str, list[Allocation]]:
     held: dict[str, list[Allocation]] = {}
     if task_ids:
-        for one in uow.allocations.find(Where("task_id", "in", list(task_ids)),
-                                        Where("released_at", "null")):
+        for one in uow.allocations.find(
+            Where("task_id", "in", list(task_ids)), Where("released_at", "null")
+        ):
             held.setdefault(one.task_id, []).append(one)
     return held
 
@@ -226,10 +270,10 @@ def _held(uow: UnitOfWork, task_ids: Sequence[str]) -> dict[str, list[Allocation
 def _granted(task: Task, names: Mapping[str, str], held: Sequence[Allocation]) -> dict[str, Any]:
     shared = any(one.milli < 1000 for one in held)
     return {
-        "index": task.index, "rank": task.rank, "node": names[task.node_id],
+        "index": task.index,
+        "rank": task.rank,
+        "node": names[task.node_id],
         "gpu_milli": task.gpu_milli,
         "devices": [{"device_id": one.device_id, "milli": one.milli} for one in held],
         "sharing": "cooperative" if shared else "exclusive",
     }
-
-

@@ -31,8 +31,12 @@ class Pools:
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Pool], int | None]:
         """One page, deleted ones left out."""
-        page = Page((*page.where, Where("status", "ne", PoolStatus.DELETED)), page.sort,
-                    page.limit, page.marker)
+        page = Page(
+            (*page.where, Where("status", "ne", PoolStatus.DELETED)),
+            page.sort,
+            page.limit,
+            page.marker,
+        )
 
         def work(uow: UnitOfWork) -> tuple[list[Pool], int | None]:
             return uow.pools.page(page), uow.pools.count(*page.where) if count else None
@@ -49,16 +53,30 @@ class Pools:
 
         def work(uow: UnitOfWork) -> Pool:
             once.begin(uow)
-            flavor = by_name_or_id(uow.flavors, body["flavor"],
-                                   lambda row: usable(caller, row), "/pool/flavor", "flavor")
+            flavor = by_name_or_id(
+                uow.flavors,
+                body["flavor"],
+                lambda row: usable(caller, row),
+                "/pool/flavor",
+                "flavor",
+            )
             pool = self._row(uow, caller, body, flavor.id)
             amounts = {"pools": 1, **counted(flavor, pool.size)}
             uow.quotas.take(caller.project_id, amounts)
             uow.pools.add(pool)
             uow.nodes.add_many(new_nodes(pool, flavor, pool.size, self._deps.ids, uow.now()))
-            uow.events.add(happening(
-                self._deps.ids, uow.now(), cause_of(caller), "pool.create", "pool", pool.id,
-                project_id=pool.project_id, detail={"nodes": pool.size}))
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    cause_of(caller),
+                    "pool.create",
+                    "pool",
+                    pool.id,
+                    project_id=pool.project_id,
+                    detail={"nodes": pool.size},
+                )
+            )
             once.keep(uow, pool)
             return pool
 
@@ -66,24 +84,43 @@ class Pools:
         self._deps.hints.send(Hint("pools", (pool.id,)))
         return pool
 
-    def _row(self, uow: UnitOfWork, caller: Caller, body: Mapping[str, Any], flavor_id: str
-             ) -> Pool:
+    def _row(
+        self, uow: UnitOfWork, caller: Caller, body: Mapping[str, Any], flavor_id: str
+    ) -> Pool:
         least = body.get("min_nodes", 1)
         most = body.get("max_nodes", max(least, 1))
         _check_bounds(least, most, body.get("target_nodes", least))
-        plain = ("autoscale", "idle_timeout_s", "on_shortage", "image", "key_name", "engine",
-                 "engine_options", "isolation", "reservation")
+        plain = (
+            "autoscale",
+            "idle_timeout_s",
+            "on_shortage",
+            "image",
+            "key_name",
+            "engine",
+            "engine_options",
+            "isolation",
+            "reservation",
+        )
         return Pool(
-            id=self._deps.ids.new(), created_at=uow.now(), updated_at=uow.now(),
-            project_id=caller.project_id, name=body["name"], flavor_id=flavor_id,
-            min_nodes=least, max_nodes=most, target_nodes=body.get("target_nodes", least),
+            id=self._deps.ids.new(),
+            created_at=uow.now(),
+            updated_at=uow.now(),
+            project_id=caller.project_id,
+            name=body["name"],
+            flavor_id=flavor_id,
+            min_nodes=least,
+            max_nodes=most,
+            target_nodes=body.get("target_nodes", least),
             networks=tuple(body.get("networks", ())),
             shared_with=tuple(body.get("shared_with", ())),
-            status=PoolStatus.CREATING, name_key=f"{caller.project_id}/{body['name']}",
-            **{name: body[name] for name in plain if name in body})
+            status=PoolStatus.CREATING,
+            name_key=f"{caller.project_id}/{body['name']}",
+            **{name: body[name] for name in plain if name in body},
+        )
 
-    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
-               generation: int | None) -> Pool:
+    def change(
+        self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
+    ) -> Pool:
         """Change sizes, idle time, sharing."""
         _check_admin(caller, patch)
 
@@ -94,22 +131,34 @@ class Pools:
                 raise Conflict("The pool is being deleted.")
             values: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value
-                for name, value in patch.items()}
+                for name, value in patch.items()
+            }
             least = values.get("min_nodes", pool.min_nodes)
             most = values.get("max_nodes", pool.max_nodes)
             autoscale = values.get("autoscale", pool.autoscale)
             if "target_nodes" in values and autoscale and least != most:
-                raise Conflict("target_nodes of an autoscaled pool is the scheduler's.",
-                               pointer="/pool/target_nodes")
+                raise Conflict(
+                    "target_nodes of an autoscaled pool is the scheduler's.",
+                    pointer="/pool/target_nodes",
+                )
             target = values.get("target_nodes", max(least, min(most, pool.target_nodes)))
             _check_bounds(least, most, target)
             values["target_nodes"] = target
             if "name" in values:
                 values["name_key"] = f"{pool.project_id}/{values['name']}"
             uow.pools.change(ident, values, edit=True)
-            uow.events.add(happening(
-                self._deps.ids, uow.now(), cause_of(caller), "pool.change", "pool", ident,
-                project_id=pool.project_id, detail={"fields": sorted(patch)}))
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    cause_of(caller),
+                    "pool.change",
+                    "pool",
+                    ident,
+                    project_id=pool.project_id,
+                    detail={"fields": sorted(patch)},
+                )
+            )
             return _pool(uow, caller, ident)
 
         pool = self._deps.store.write(work)
@@ -118,6 +167,7 @@ class Pools:
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> Pool:
         """Ask for its end: jobs on its nodes are requeued, then the nodes go."""
+
         def work(uow: UnitOfWork) -> Pool:
             pool = _pool(uow, caller, ident, lock=True)
             check_generation(pool, generation)
@@ -125,9 +175,19 @@ class Pools:
                 return pool
             status = POOL.after(pool.status, "delete")
             uow.pools.change(ident, {"status": status})
-            uow.events.add(status_change(
-                self._deps.ids, uow.now(), cause_of(caller), "pool", "delete", ident,
-                pool.status, status, project_id=pool.project_id))
+            uow.events.add(
+                status_change(
+                    self._deps.ids,
+                    uow.now(),
+                    cause_of(caller),
+                    "pool",
+                    "delete",
+                    ident,
+                    pool.status,
+                    status,
+                    project_id=pool.project_id,
+                )
+            )
             return _pool(uow, caller, ident)
 
         pool = self._deps.store.write(work)
@@ -136,15 +196,23 @@ class Pools:
 
     def explain(self, caller: Caller, ident: str) -> dict[str, Any]:
         """Why it is not what it should be."""
+
         def work(uow: UnitOfWork) -> dict[str, Any]:
             pool = _pool(uow, caller, ident)
-            nodes = uow.nodes.find(Where("pool_id", "eq", ident),
-                                   Where("status", "ne", NodeStatus.DELETED))
+            nodes = uow.nodes.find(
+                Where("pool_id", "eq", ident), Where("status", "ne", NodeStatus.DELETED)
+            )
             statuses: dict[str, int] = {}
             for node in nodes:
                 statuses[node.status] = statuses.get(node.status, 0) + 1
-            return {"pool_id": pool.id, "status": pool.status, "wanted_nodes": pool.size,
-                    "nodes": statuses, "waiting": pool.waiting, "fault": pool.fault}
+            return {
+                "pool_id": pool.id,
+                "status": pool.status,
+                "wanted_nodes": pool.size,
+                "nodes": statuses,
+                "waiting": pool.waiting,
+                "fault": pool.fault,
+            }
 
         return self._deps.store.read(work)
 
@@ -165,8 +233,12 @@ class Nodes:
 
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[NodeView], int | None]:
         """One page, deleted ones left out, with devices (two queries)."""
-        page = Page((*page.where, Where("status", "ne", NodeStatus.DELETED)), page.sort,
-                    page.limit, page.marker)
+        page = Page(
+            (*page.where, Where("status", "ne", NodeStatus.DELETED)),
+            page.sort,
+            page.limit,
+            page.marker,
+        )
 
         def work(uow: UnitOfWork) -> tuple[list[NodeView], int | None]:
             total = uow.nodes.count(*page.where) if count else None
@@ -176,11 +248,11 @@ class Nodes:
 
     def show(self, caller: Caller, ident: str) -> NodeView:
         """One."""
-        return self._deps.store.read(
-            lambda uow: _with_devices(uow, [_node(uow, caller, ident)])[0])
+        return self._deps.store.read(lambda uow: _with_devices(uow, [_node(uow, caller, ident)])[0])
 
     def act(self, caller: Caller, ident: str, action: str) -> NodeView:
         """cordon, uncordon, drain or repair; what already holds is fine."""
+
         def work(uow: UnitOfWork) -> NodeView:
             node = _node(uow, caller, ident, lock=True)
             if not _holds(node, action):
@@ -189,9 +261,19 @@ class Nodes:
                 if action == "uncordon":
                     values["drain_deadline_at"] = None
                 uow.nodes.change(ident, values, edit=True)
-                uow.events.add(status_change(
-                    self._deps.ids, uow.now(), cause_of(caller), "node", action, ident,
-                    node.status, status, project_id=node.project_id))
+                uow.events.add(
+                    status_change(
+                        self._deps.ids,
+                        uow.now(),
+                        cause_of(caller),
+                        "node",
+                        action,
+                        ident,
+                        node.status,
+                        status,
+                        project_id=node.project_id,
+                    )
+                )
             return _with_devices(uow, [_node(uow, caller, ident)])[0]
 
         view = self._deps.store.write(work)
@@ -201,8 +283,12 @@ class Nodes:
 
 
 def _holds(node: Node, action: str) -> bool:
-    reached = {"cordon": (NodeStatus.CORDONED,), "uncordon": (NodeStatus.READY,),
-               "drain": (NodeStatus.DRAINING,), "repair": (NodeStatus.REPAIRING,)}
+    reached = {
+        "cordon": (NodeStatus.CORDONED,),
+        "uncordon": (NodeStatus.READY,),
+        "drain": (NodeStatus.DRAINING,),
+        "repair": (NodeStatus.REPAIRING,),
+    }
     return node.status in reached[action]
 
 
@@ -224,8 +310,9 @@ def _with_devices(uow: UnitOfWork, nodes: list[Node]) -> list[NodeView]:
     if not nodes:
         return []
     by_node: dict[str, list[Device]] = {node.id: [] for node in nodes}
-    for device in uow.devices.find(Where("node_id", "in", list(by_node)),
-                                   order=(("ordinal", "asc"),)):
+    for device in uow.devices.find(
+        Where("node_id", "in", list(by_node)), order=(("ordinal", "asc"),)
+    ):
         by_node[str(device.node_id)].append(device)
     return [NodeView(node, tuple(by_node[node.id])) for node in nodes]
 
@@ -240,10 +327,11 @@ def _check_admin(caller: Caller, body: Mapping[str, Any]) -> None:
 
 def _check_bounds(least: int, most: int, target: int) -> None:
     if least > most:
-        raise Invalid(f"min_nodes is {least}, more than max_nodes, which is {most}.",
-                      pointer="/pool/min_nodes")
+        raise Invalid(
+            f"min_nodes is {least}, more than max_nodes, which is {most}.",
+            pointer="/pool/min_nodes",
+        )
     if not least <= target <= most:
-        raise Invalid(f"target_nodes is {target}; it must be {least} to {most}.",
-                      pointer="/pool/target_nodes")
-
-
+        raise Invalid(
+            f"target_nodes is {target}; it must be {least} to {most}.", pointer="/pool/target_nodes"
+        )

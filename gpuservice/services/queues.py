@@ -52,16 +52,25 @@ class Queues:
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Queue:
         """Make one; without a project it is the operator's, cloud-wide."""
+
         def work(uow: UnitOfWork) -> Queue:
             once.begin(uow)
             project = body.get("project_id", caller.project_id)
-            values = {name: value for name, value in body.items()
-                      if name not in ("pools", "project_id", "projects")}
+            values = {
+                name: value
+                for name, value in body.items()
+                if name not in ("pools", "project_id", "projects")
+            }
             row = Queue(
-                id=self._deps.ids.new(), created_at=uow.now(), updated_at=uow.now(),
-                project_id=project, projects=tuple(body.get("projects", ())),
+                id=self._deps.ids.new(),
+                created_at=uow.now(),
+                updated_at=uow.now(),
+                project_id=project,
+                projects=tuple(body.get("projects", ())),
                 pool_ids=self._pools(uow, body.get("pools", ()), project),
-                name_key=_name_key(project, body["name"]), **values)
+                name_key=_name_key(project, body["name"]),
+                **values,
+            )
             self._check_cohort(uow, row)
             uow.queues.add(row)
             self._note(uow, caller, "queue.create", row)
@@ -72,15 +81,18 @@ class Queues:
         self._deps.hints.send(Hint("jobs"))
         return row
 
-    def change(self, caller: Caller, ident: str, patch: Mapping[str, Any],
-               generation: int | None) -> Queue:
+    def change(
+        self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
+    ) -> Queue:
         """Change one; a manager the parts that are a manager's."""
+
         def work(uow: UnitOfWork) -> Queue:
             row = _queue(uow, caller, ident, lock=True)
             check_generation(row, generation)
             _check_manager(caller, row, patch)
-            values = {name: _written(row, name, value)
-                      for name, value in patch.items() if name != "pools"}
+            values = {
+                name: _written(row, name, value) for name, value in patch.items() if name != "pools"
+            }
             if "pools" in patch:
                 values["pool_ids"] = self._pools(uow, patch["pools"], row.project_id)
                 _check_own_pools(uow, caller, row, values["pool_ids"])
@@ -97,6 +109,7 @@ class Queues:
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> None:
         """Delete one without live jobs."""
+
         def work(uow: UnitOfWork) -> None:
             row = _queue(uow, caller, ident, lock=True)
             check_generation(row, generation)
@@ -114,12 +127,16 @@ class Queues:
         chosen: list[str] = []
         for index, reference in enumerate(references):
             field = "id" if UUID.match(reference) else "name"
-            rows = [row for row in uow.pools.find(Where(field, "eq", reference))
-                    if row.status != PoolStatus.DELETED and _serves(row, project_id)]
+            rows = [
+                row
+                for row in uow.pools.find(Where(field, "eq", reference))
+                if row.status != PoolStatus.DELETED and _serves(row, project_id)
+            ]
             if len(rows) != 1:
                 raise UnknownReference(
                     f"There is no pool {reference!r} that may be used here.",
-                    pointer=f"/queue/pools/{index}")
+                    pointer=f"/queue/pools/{index}",
+                )
             chosen.append(rows[0].id)
         return tuple(chosen)
 
@@ -128,17 +145,38 @@ class Queues:
         """A pool serves queues of at most one cohort."""
         for other in uow.queues.find():
             shared = set(other.pool_ids) & set(row.pool_ids)
-            if other.id != row.id and shared and row.cohort and other.cohort not in (
-                    None, row.cohort):
+            if (
+                other.id != row.id
+                and shared
+                and row.cohort
+                and other.cohort not in (None, row.cohort)
+            ):
                 raise Conflict(
                     f"The pool {min(shared)!r} serves queues of the cohort {other.cohort!r}; "
-                    "a pool serves one cohort.", pointer="/queue/cohort")
+                    "a pool serves one cohort.",
+                    pointer="/queue/cohort",
+                )
 
-    def _note(self, uow: UnitOfWork, caller: Caller, action: str, row: Queue,
-              detail: Mapping[str, Any] | None = None) -> None:
-        uow.events.add(happening(
-            self._deps.ids, uow.now(), cause_of(caller), action, "queue", row.id,
-            project_id=row.project_id, detail=detail))
+    def _note(
+        self,
+        uow: UnitOfWork,
+        caller: Caller,
+        action: str,
+        row: Queue,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        uow.events.add(
+            happening(
+                self._deps.ids,
+                uow.now(),
+                cause_of(caller),
+                action,
+                "queue",
+                row.id,
+                project_id=row.project_id,
+                detail=detail,
+            )
+        )
 
 
 def _written(row: Queue, name: str, value: Any) -> Any:
@@ -156,13 +194,18 @@ def _check_own_pools(
         return
     added = uow.pools.get_many(set(pool_ids) - set(row.pool_ids))
     if any(pool.project_id != caller.project_id for pool in added):
-        raise Forbidden("Pools of another project are added to a queue by the operator.",
-                        pointer="/queue/pools")
+        raise Forbidden(
+            "Pools of another project are added to a queue by the operator.", pointer="/queue/pools"
+        )
 
 
 def _serves(pool: Pool, project_id: str | None) -> bool:
-    return (project_id is None or pool.project_id == project_id
-            or "*" in pool.shared_with or project_id in pool.shared_with)
+    return (
+        project_id is None
+        or pool.project_id == project_id
+        or "*" in pool.shared_with
+        or project_id in pool.shared_with
+    )
 
 
 def _name_key(project_id: str | None, name: str) -> str:
@@ -186,5 +229,6 @@ def _check_manager(caller: Caller, row: Queue, patch: Mapping[str, Any]) -> None
     beyond = sorted(set(patch) - MANAGERS_FIELDS)
     if row.project_id != caller.project_id or beyond:
         name = beyond[0] if beyond else "queue"
-        raise Forbidden(f"Changing {name!r} of this queue is the operator's.",
-                        pointer=f"/queue/{name}")
+        raise Forbidden(
+            f"Changing {name!r} of this queue is the operator's.", pointer=f"/queue/{name}"
+        )

@@ -49,7 +49,21 @@ def build(deps: Deps) -> Services:
     room = WaitingRoom(deps.hints, deps.conf.api.max_waiting)
     actions, nodes = JobActions(deps), AgentNodes(deps)
     return Services(
-        GpuTypes(deps), Hosts(deps), Devices(deps), Flavors(deps), Pools(deps), Nodes(deps),
-        Queues(deps), Quotas(deps), Events(deps), Processes(deps), Jobs(deps, actions), actions,
-        JobReads(deps), JobLogs(deps, room), nodes, AgentSync(deps, nodes, room),
-        AgentData(deps, nodes))
+        GpuTypes(deps),
+        Hosts(deps),
+        Devices(deps),
+        Flavors(deps),
+        Pools(deps),
+        Nodes(deps),
+        Queues(deps),
+        Quotas(deps),
+        Events(deps),
+        Processes(deps),
+        Jobs(deps, actions),
+        actions,
+        JobReads(deps),
+        JobLogs(deps, room),
+        nodes,
+        AgentSync(deps, nodes, room),
+        AgentData(deps, nodes),
+    )

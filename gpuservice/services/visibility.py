@@ -36,8 +36,9 @@ def found(repository: Repository[T], ident: str, noun: str, *, lock: bool = Fals
     return row
 
 
-def owned(repository: Repository[OwnedT], caller: Caller, ident: str, noun: str, *,
-          lock: bool = False) -> OwnedT:
+def owned(
+    repository: Repository[OwnedT], caller: Caller, ident: str, noun: str, *, lock: bool = False
+) -> OwnedT:
     """The row if it is the caller's (or the caller sees all); raises ``NotFound``."""
     row = repository.get(ident, lock=lock)
     if row is None or not (row.project_id == caller.project_id or caller.sees_all):
@@ -50,12 +51,17 @@ def check_generation(row: Any, wanted: int | None) -> None:
     if wanted is not None and row.generation != wanted:
         raise StaleGeneration(
             f"The object has generation {row.generation}, not {wanted}; read it again.",
-            meta={"generation": row.generation})
+            meta={"generation": row.generation},
+        )
 
 
 def by_name_or_id(
-    repository: Repository[T], reference: str, visible: Callable[[T], bool], pointer: str,
-    noun: str, name_filter: tuple[Where, ...] = (),
+    repository: Repository[T],
+    reference: str,
+    visible: Callable[[T], bool],
+    pointer: str,
+    noun: str,
+    name_filter: tuple[Where, ...] = (),
 ) -> T:
     """What a body means by a name or id.
 
@@ -66,8 +72,9 @@ def by_name_or_id(
     for row in repository.find(Where(field, "eq", wanted), *name_filter):
         if visible(row):
             return row
-    raise UnknownReference(f"There is no {noun} {reference!r} that may be used here.",
-                           pointer=pointer)
+    raise UnknownReference(
+        f"There is no {noun} {reference!r} that may be used here.", pointer=pointer
+    )
 
 
 def queue_for(uow: UnitOfWork, caller: Caller, reference: str) -> Queue:
@@ -78,8 +85,9 @@ def queue_for(uow: UnitOfWork, caller: Caller, reference: str) -> Queue:
     open_to_us = [row for row in rows if row.open_to(caller.project_id)]
     for row in (*ours, *sorted(open_to_us, key=lambda one: one.id)):
         return row
-    raise UnknownReference(f"There is no queue {reference!r} that may be used here.",
-                           pointer="/job/queue")
+    raise UnknownReference(
+        f"There is no queue {reference!r} that may be used here.", pointer="/job/queue"
+    )
 
 
 def visible_page(
@@ -93,8 +101,9 @@ def visible_page(
     if page.marker is not None:
         last = repository.get(page.marker)
         if last is None or not sees(last):
-            raise Invalid(f"The marker {page.marker!r} is not in this list (any more).",
-                          pointer="marker")
+            raise Invalid(
+                f"The marker {page.marker!r} is not in this list (any more).", pointer="marker"
+            )
     rows: list[T] = []
     piece = page
     while len(rows) < page.limit:
@@ -104,4 +113,4 @@ def visible_page(
             break
         piece = replace(page, marker=cast(Any, batch[-1]).id)
     total = sum(map(sees, repository.find(*page.where))) if count else None
-    return rows[:page.limit], total
+    return rows[: page.limit], total

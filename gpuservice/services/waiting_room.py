@@ -19,8 +19,9 @@ LOOK_S = 1.0
 class WaitingRoom:
     """Lets at most ``places`` requests of one process wait at the same time."""
 
-    def __init__(self, hints: Hints, places: int, kinds: tuple[str, ...] = ("nodes", "logs")
-                 ) -> None:
+    def __init__(
+        self, hints: Hints, places: int, kinds: tuple[str, ...] = ("nodes", "logs")
+    ) -> None:
         self._places = threading.BoundedSemaphore(max(places, 1)) if places else None
         self._lock = threading.Lock()
         self._waiting: dict[str, list[threading.Event]] = {}

@@ -33,7 +33,8 @@ class FakeNvml:
 
     def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
         return SimpleNamespace(
-            busId=f"00000000:{0x3B + handle:02X}:00.0".encode(), pciDeviceId=0x20B210DE)
+            busId=f"00000000:{0x3B + handle:02X}:00.0".encode(), pciDeviceId=0x20B210DE
+        )
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:
         if handle in self.dead:

@@ -32,13 +32,25 @@ def cloud(request: pytest.FixtureRequest, conf: cfg.ConfigOpts) -> Any:
 def wanted(cloud: Cloud, node_id: str = "node-1", **values: Any) -> NodeRequest:
     """A node on the first host with its first two cards."""
     host = cloud.inventory()[0]
-    flavor = Flavor(id="f", created_at=NOW, updated_at=NOW, name="f",
-                    gpu_type=host.devices[0].gpu_type, gpu_count=2)
+    flavor = Flavor(
+        id="f",
+        created_at=NOW,
+        updated_at=NOW,
+        name="f",
+        gpu_type=host.devices[0].gpu_type,
+        gpu_count=2,
+    )
     row: dict[str, Any] = {
-        "node_id": node_id, "name": "n", "project_id": "p", "flavor": flavor,
+        "node_id": node_id,
+        "name": "n",
+        "project_id": "p",
+        "flavor": flavor,
         "host_name": host.name,
-        "device_addresses": tuple(one.address for one in host.devices[:2]), "image": None,
-        "networks": (), "key_name": None, "user_data": '{"node_id": "node-1"}',
+        "device_addresses": tuple(one.address for one in host.devices[:2]),
+        "image": None,
+        "networks": (),
+        "key_name": None,
+        "user_data": '{"node_id": "node-1"}',
         "bootstrap_hash": "h" * 64,
     }
     return NodeRequest(**{**row, **values})

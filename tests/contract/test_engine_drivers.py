@@ -45,13 +45,31 @@ def engine(request: pytest.FixtureRequest, conf: cfg.ConfigOpts, hints: KeptHint
 
 def gang() -> tuple[Attempt, list[Task]]:
     attempt = Attempt(
-        id="a", job_id="j", index=0, number=1, project_id="p", queue_id="q", pool_id="pool",
-        status="starting", created_at=NOW, tasks_count=3, gang_secret="s")
+        id="a",
+        job_id="j",
+        index=0,
+        number=1,
+        project_id="p",
+        queue_id="q",
+        pool_id="pool",
+        status="starting",
+        created_at=NOW,
+        tasks_count=3,
+        gang_secret="s",
+    )
     row: dict[str, Any] = {
-        "attempt_id": "a", "job_id": "j", "index": 0, "attempt": 1, "project_id": "p",
-        "node_epoch": 1, "status": "assigned", "created_at": NOW}
-    return attempt, [Task(id=f"t{rank}", rank=rank, node_id=f"n{rank % 2}", **row)
-                     for rank in range(3)]
+        "attempt_id": "a",
+        "job_id": "j",
+        "index": 0,
+        "attempt": 1,
+        "project_id": "p",
+        "node_epoch": 1,
+        "status": "assigned",
+        "created_at": NOW,
+    }
+    return attempt, [
+        Task(id=f"t{rank}", rank=rank, node_id=f"n{rank % 2}", **row) for rank in range(3)
+    ]
 
 
 def test_starting_and_stopping_may_be_repeated(engine: Engine) -> None:
@@ -61,9 +79,7 @@ def test_starting_and_stopping_may_be_repeated(engine: Engine) -> None:
         engine.stop(*gang())
 
 
-def test_the_agent_engine_wakes_each_node_once(
-    conf: cfg.ConfigOpts, hints: KeptHints
-) -> None:
+def test_the_agent_engine_wakes_each_node_once(conf: cfg.ConfigOpts, hints: KeptHints) -> None:
     loader.load("engine", "agent", conf, hints).start(*gang())
     assert hints.sent == [Hint("nodes", ("n0", "n1"))]
 

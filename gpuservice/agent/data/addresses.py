@@ -19,8 +19,9 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_REDIRECTS = 5
 #: Metadata services of clouds that lie outside the link-local ranges (Alibaba, Azure, AWS).
-_METADATA = tuple(map(ipaddress.ip_network, (
-    "100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::/32")))
+_METADATA = tuple(
+    map(ipaddress.ip_network, ("100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::/32"))
+)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -48,8 +49,13 @@ class AddressRules:
         address = _unwrapped(ipaddress.ip_address(text.partition("%")[0]))
         if address.is_loopback and self.allow_loopback:
             return address
-        if (address.is_loopback or address.is_link_local or address.is_multicast
-                or address.is_unspecified or address.is_reserved):
+        if (
+            address.is_loopback
+            or address.is_link_local
+            or address.is_multicast
+            or address.is_unspecified
+            or address.is_reserved
+        ):
             raise AddressRefused(f"address {address} is not a public or private host's")
         if any(address in network for network in (*_METADATA, *self._networks)):
             raise AddressRefused(f"address {address} lies in a denied network")
@@ -90,11 +96,11 @@ class _Pinned(http.client.HTTPConnection):
         self.sock = socket.create_connection((self._address, self.port), self.timeout)
         if self._secure:
             self.sock = ssl.create_default_context().wrap_socket(
-                self.sock, server_hostname=self.host)
+                self.sock, server_hostname=self.host
+            )
 
 
-def _connection(url: str, rules: AddressRules, timeout_s: float
-                ) -> tuple[_Pinned, str]:
+def _connection(url: str, rules: AddressRules, timeout_s: float) -> tuple[_Pinned, str]:
     split = urlsplit(url)
     if split.scheme not in ("http", "https") or not split.hostname:
         raise ValueError(f"{split.scheme or 'no'} URL is not supported")
@@ -126,8 +132,9 @@ def get(url: str, rules: AddressRules, timeout_s: float) -> http.client.HTTPResp
     raise OSError(f"more than {MAX_REDIRECTS} redirects")
 
 
-def put(url: str, content: Iterable[bytes], size: int, rules: AddressRules, timeout_s: float
-        ) -> None:
+def put(
+    url: str, content: Iterable[bytes], size: int, rules: AddressRules, timeout_s: float
+) -> None:
     """Store content with a PUT; redirects are not followed.
 
     :raises OSError: as for ``get``.
@@ -147,6 +154,10 @@ def put(url: str, content: Iterable[bytes], size: int, rules: AddressRules, time
 def _refuse(answer: http.client.HTTPResponse) -> None:
     if 200 <= answer.status < 300:
         return
-    kind: type[OSError] = {401: PermissionError, 403: PermissionError, 404: FileNotFoundError,
-                           410: FileNotFoundError}.get(answer.status, OSError)
+    kind: type[OSError] = {
+        401: PermissionError,
+        403: PermissionError,
+        404: FileNotFoundError,
+        410: FileNotFoundError,
+    }.get(answer.status, OSError)
     raise kind(f"answer {answer.status} {answer.reason}")

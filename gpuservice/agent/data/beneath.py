@@ -73,8 +73,9 @@ def open_regular(root: int, names: Sequence[str]) -> int:
     """
     parent = open_directory(root, names[:-1])
     try:
-        handle = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                         dir_fd=parent)
+        handle = os.open(
+            names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent
+        )
     finally:
         os.close(parent)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -93,8 +94,11 @@ def create(root: int, names: Sequence[str], mode: int = 0o644) -> int:
     parent = make_directory(root, names[:-1])
     try:
         handle = os.open(
-            names[-1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-            | os.O_CLOEXEC, mode, dir_fd=parent)
+            names[-1],
+            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+            mode,
+            dir_fd=parent,
+        )
     finally:
         os.close(parent)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -53,8 +53,11 @@ def run(request: Mapping[str, Any], line: socket.socket) -> None:
         rules = order["data"]
         if request["kind"] != "checkpoint":
             from gpuservice.agent.data import addresses  # noqa: F401 - while it can be read
-        roots = {root: os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                 for root in rules["file_roots"] if os.path.isdir(root)}
+        roots = {
+            root: os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            for root in rules["file_roots"]
+            if os.path.isdir(root)
+        }
         work = os.open(f"{directory}/box/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held = _Work(order["task"], rules, work, roots, line)
         uid = order["launch"]["uid"]
@@ -103,7 +106,7 @@ def _below_root(held: _Work, url: str) -> tuple[int, list[str]]:
         raise DataFault("data", f"{url}: a file URL names an absolute path of this node")
     for root, handle in held.roots.items():
         if path == root or path.startswith(root.rstrip("/") + "/"):
-            return handle, beneath.parts(path[len(root.rstrip("/")):].lstrip("/"))
+            return handle, beneath.parts(path[len(root.rstrip("/")) :].lstrip("/"))
     raise DataFault("permission", f"{url}: not below a directory opened for file URLs")
 
 
@@ -113,7 +116,7 @@ def _copy_in(held: _Work, source: str, target: list[str]) -> None:
     for found, kind in beneath.walk(root, names):
         if kind == "file":
             reading = beneath.open_regular(root, found)
-            writing = beneath.create(held.work, [*target, *found[len(names):]])
+            writing = beneath.create(held.work, [*target, *found[len(names) :]])
             left = _pour(iter(lambda: os.read(reading, _CHUNK), b""), writing, left)  # noqa: B023
             os.close(reading)
         elif found == names:
@@ -123,8 +126,9 @@ def _copy_in(held: _Work, source: str, target: list[str]) -> None:
 def _download(held: _Work, source: str, target: list[str]) -> None:
     from gpuservice.agent.data import addresses
 
-    rules = addresses.AddressRules(tuple(held.rules["denied_networks"]),
-                                   bool(held.rules["allow_loopback_http"]))
+    rules = addresses.AddressRules(
+        tuple(held.rules["denied_networks"]), bool(held.rules["allow_loopback_http"])
+    )
     answer = addresses.get(source, rules, float(held.rules["timeout_s"]))
     writing = beneath.create(held.work, target)
     _pour(iter(lambda: answer.read(_CHUNK), b""), writing, int(held.rules["max_bytes"]))
@@ -139,7 +143,7 @@ def _pour(pieces: Iterator[bytes], writing: int, left: int) -> int:
                 raise DataFault("data", "larger than inputs may be")
             view = memoryview(piece)
             while view:
-                view = view[os.write(writing, view):]
+                view = view[os.write(writing, view) :]
     finally:
         os.close(writing)
     return left
@@ -178,7 +182,7 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
     """Copy or PUT one file; below a target that ends in a slash its own way is kept."""
     for key in ("job_id", "attempt", "index", "rank"):
         target = target.replace("{" + key + "}", str(held.task.get(key, "")))
-    inner = found[len(names):] or ([names[-1]] if target.endswith("/") else [])
+    inner = found[len(names) :] or ([names[-1]] if target.endswith("/") else [])
     reading = beneath.open_regular(held.work, found)
     size = os.fstat(reading).st_size
     pieces = iter(lambda: os.read(reading, _CHUNK), b"")
@@ -189,8 +193,9 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
             return
         from gpuservice.agent.data import addresses
 
-        rules = addresses.AddressRules(tuple(held.rules["denied_networks"]),
-                                       bool(held.rules["allow_loopback_http"]))
+        rules = addresses.AddressRules(
+            tuple(held.rules["denied_networks"]), bool(held.rules["allow_loopback_http"])
+        )
         url = target if not inner else f"{target.rstrip('/')}/{'/'.join(inner)}"
         addresses.put(url, pieces, size, rules, float(held.rules["timeout_s"]))
     finally:

@@ -58,10 +58,15 @@ class NvmlProbe:
         pci = self._nvml.nvmlDeviceGetPciInfo(handle)
         address = _address(pci.busId)
         return Device(
-            address=address, vendor="nvidia", product_id=f"{pci.pciDeviceId >> 16:04x}",
-            uuid=_text(self._nvml.nvmlDeviceGetUUID(handle)), index=index,
+            address=address,
+            vendor="nvidia",
+            product_id=f"{pci.pciDeviceId >> 16:04x}",
+            uuid=_text(self._nvml.nvmlDeviceGetUUID(handle)),
+            index=index,
             memory_mib=int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total) // (1024 * 1024),
-            numa_node=_numa_node(address), link_group=None)
+            numa_node=_numa_node(address),
+            link_group=None,
+        )
 
     def _fault(self, handle: Any) -> str | None:
         try:

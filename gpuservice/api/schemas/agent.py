@@ -8,30 +8,69 @@ from gpuservice.api.schemas.pieces import items, maybe, one_of, record, text, wh
 _UUID = text(64, 1)
 _TIME = maybe(text(40, 10))
 _DEVICE = record(
-    ("address",), address=text(64, 1), vendor=maybe(text(64)), product_id=maybe(text(64)),
-    uuid=maybe(text(255)), memory_mib=maybe(whole()), index=maybe(whole(0, 1024)),
-    numa_node=maybe(whole(-1, 1024)), link_group=maybe(text(255)))
+    ("address",),
+    address=text(64, 1),
+    vendor=maybe(text(64)),
+    product_id=maybe(text(64)),
+    uuid=maybe(text(255)),
+    memory_mib=maybe(whole()),
+    index=maybe(whole(0, 1024)),
+    numa_node=maybe(whole(-1, 1024)),
+    link_group=maybe(text(255)),
+)
 REGISTER = record(
     ("bootstrap", "secret", "instance", "devices"),
-    bootstrap=text(255, 16), secret=text(64, 64, "^[0-9a-f]{64}$"), instance=_UUID,
-    agent_version=text(64), devices=items(_DEVICE, 1024), vcpus=maybe(whole(0, 1_000_000)),
+    bootstrap=text(255, 16),
+    secret=text(64, 64, "^[0-9a-f]{64}$"),
+    instance=_UUID,
+    agent_version=text(64),
+    devices=items(_DEVICE, 1024),
+    vcpus=maybe(whole(0, 1_000_000)),
     memory_mib=maybe(whole()),
-    capabilities={"type": "object", "maxProperties": 64})
-_PIECE = record(("offset",), offset=whole(0, 2**50), data_b64=text(262_144, 0, "^[A-Za-z0-9+/=]*$"),
-                end={"type": "boolean"})
+    capabilities={"type": "object", "maxProperties": 64},
+)
+_PIECE = record(
+    ("offset",),
+    offset=whole(0, 2**50),
+    data_b64=text(262_144, 0, "^[A-Za-z0-9+/=]*$"),
+    end={"type": "boolean"},
+)
 _REPORT = record(
-    ("task_id", "state"), task_id=_UUID, state=one_of("preparing", "running", "finishing", "gone"),
-    started_at=_TIME, ended_at=_TIME, exit_code=maybe(whole(-(2**31), 2**31 - 1)),
-    signal=maybe(whole(0, 255)), oom={"type": "boolean"}, timed_out={"type": "boolean"},
-    failure=maybe({**record(("class",), evidence=text(4096, 0, "^[^\\x00]*$")),
-                   "additionalProperties": True}),
-    log=maybe(record((), stdout=maybe(_PIECE), stderr=maybe(_PIECE))))
+    ("task_id", "state"),
+    task_id=_UUID,
+    state=one_of("preparing", "running", "finishing", "gone"),
+    started_at=_TIME,
+    ended_at=_TIME,
+    exit_code=maybe(whole(-(2**31), 2**31 - 1)),
+    signal=maybe(whole(0, 255)),
+    oom={"type": "boolean"},
+    timed_out={"type": "boolean"},
+    failure=maybe(
+        {**record(("class",), evidence=text(4096, 0, "^[^\\x00]*$")), "additionalProperties": True}
+    ),
+    log=maybe(record((), stdout=maybe(_PIECE), stderr=maybe(_PIECE))),
+)
 SYNC = record(
-    ("epoch", "revision", "instance"), epoch=whole(0, 2**53), revision=whole(0, 2**53),
-    instance=_UUID, tasks=items(_REPORT, 5000), devices=items({"type": "object"}, 1024),
+    ("epoch", "revision", "instance"),
+    epoch=whole(0, 2**53),
+    revision=whole(0, 2**53),
+    instance=_UUID,
+    tasks=items(_REPORT, 5000),
+    devices=items({"type": "object"}, 1024),
     telemetry={"type": "object", "maxProperties": 1000},
-    wait_s={"type": "number", "minimum": 0, "maximum": 20})
-CHECKPOINT = record(("seq", "files"), seq=whole(0, 2**53), files=items(record(
-    ("path", "size", "sha256"), path=text(512, 1), size=whole(0, 2**50),
-    sha256=text(64, 64, "^[0-9a-f]{64}$")), 10_000))
+    wait_s={"type": "number", "minimum": 0, "maximum": 20},
+)
+CHECKPOINT = record(
+    ("seq", "files"),
+    seq=whole(0, 2**53),
+    files=items(
+        record(
+            ("path", "size", "sha256"),
+            path=text(512, 1),
+            size=whole(0, 2**50),
+            sha256=text(64, 64, "^[0-9a-f]{64}$"),
+        ),
+        10_000,
+    ),
+)
 LOG_QUERY = {"stream": one_of("stdout", "stderr"), "offset": whole(0, 2**50)}

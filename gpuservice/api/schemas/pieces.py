@@ -8,8 +8,7 @@ from typing import Any
 Schema = dict[str, Any]
 
 NAME_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$"
-_NOT_UUID = {"not": {"pattern":
-             "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"}}
+_NOT_UUID = {"not": {"pattern": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"}}
 #: Printable text on one line, and text with line ends.
 LINE = "^[^\\x00-\\x1f\\x7f]*$"
 MAX_INT = 2**31 - 1
@@ -56,14 +55,22 @@ def items(schema: Schema, most: int, unique: bool = False) -> Schema:
 
 def mapping(values: Schema, keys: str, most: int) -> Schema:
     """A map with free keys of one pattern."""
-    return {"type": "object", "maxProperties": most, "additionalProperties": values,
-            "propertyNames": {"pattern": keys, "maxLength": 255}}
+    return {
+        "type": "object",
+        "maxProperties": most,
+        "additionalProperties": values,
+        "propertyNames": {"pattern": keys, "maxLength": 255},
+    }
 
 
 def record(required: tuple[str, ...] = (), **fields: Schema) -> Schema:
     """An object with known fields."""
-    return {"type": "object", "properties": fields, "required": list(required),
-            "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(required),
+        "additionalProperties": False,
+    }
 
 
 def wrapped(noun: str, inner: Schema) -> Schema:
@@ -78,19 +85,28 @@ def patch(noun: str, inner: Schema) -> Schema:
 
 def shown(noun: str, **fields: Schema) -> Schema:
     """An answer: an object with at least these fields."""
-    common: Schema = {"id": {"type": "string"}, "created_at": {"type": "string"},
-                      "updated_at": {"type": "string"}, "generation": {"type": "integer"},
-                      "links": {"type": "array"}}
-    inner: Schema = {"type": "object", "properties": {**common, **fields},
-                     "required": ["id"]}
+    common: Schema = {
+        "id": {"type": "string"},
+        "created_at": {"type": "string"},
+        "updated_at": {"type": "string"},
+        "generation": {"type": "integer"},
+        "links": {"type": "array"},
+    }
+    inner: Schema = {"type": "object", "properties": {**common, **fields}, "required": ["id"]}
     return {"type": "object", "properties": {noun: inner}, "required": [noun]}
 
 
 def listed(nouns: str) -> Schema:
     """An answer: a page of a list."""
-    return {"type": "object", "required": [nouns, "links"], "properties": {
-        nouns: {"type": "array", "items": {"type": "object"}}, "links": {"type": "array"},
-        "count": {"type": "integer"}}}
+    return {
+        "type": "object",
+        "required": [nouns, "links"],
+        "properties": {
+            nouns: {"type": "array", "items": {"type": "object"}},
+            "links": {"type": "array"},
+            "count": {"type": "integer"},
+        },
+    }
 
 
 ACTION_REASON = record((), reason=text(255))
@@ -98,6 +114,12 @@ ACTION_REASON = record((), reason=text(255))
 
 def actions(**variants: Schema) -> Schema:
     """``{"verb": {...}}`` with exactly one verb."""
-    return {"type": "object", "properties": {
-        verb: {"anyOf": [{"type": "null"}, inner]} for verb, inner in variants.items()},
-        "additionalProperties": False, "minProperties": 1, "maxProperties": 1}
+    return {
+        "type": "object",
+        "properties": {
+            verb: {"anyOf": [{"type": "null"}, inner]} for verb, inner in variants.items()
+        },
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }

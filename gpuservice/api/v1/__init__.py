@@ -10,5 +10,6 @@ def endpoints() -> list[Endpoint]:
     """Every endpoint of version 1."""
     from gpuservice.api.v1 import accounts, agent, catalogue, jobs, pools
 
-    return [row for module in (catalogue, pools, accounts, jobs, agent)
-            for row in module.TABLE.rows]
+    return [
+        row for module in (catalogue, pools, accounts, jobs, agent) for row in module.TABLE.rows
+    ]

@@ -18,23 +18,33 @@ TABLE = Table()
 
 def quota_view(quota: ProjectQuota) -> dict[str, Any]:
     """A project's quota as answered."""
-    body: dict[str, Any] = {"project_id": quota.project_id, "limits": quota.limits,
-                            "usage": quota.usage}
+    body: dict[str, Any] = {
+        "project_id": quota.project_id,
+        "limits": quota.limits,
+        "usage": quota.usage,
+    }
     if quota.free_now is not None:
         body["free_now"] = quota.free_now
     return body
 
 
-@TABLE.add("GET", "/quotas", "gpu:quotas:list", 200, answer=listed("quotas"),
-           query={"limit": whole(1, 1000), "marker": text(64, 1)})
+@TABLE.add(
+    "GET",
+    "/quotas",
+    "gpu:quotas:list",
+    200,
+    answer=listed("quotas"),
+    query={"limit": whole(1, 1000), "marker": text(64, 1)},
+)
 def list_quotas(call: Call) -> Answer:
     """List the quotas of every project that has limits or use."""
     limit = int(call.query.get("limit", "100"))
     quotas = call.services.quotas.page(limit, call.query.get("marker"))
     links = []
     if len(quotas) == limit:
-        links.append({"rel": "next", "href":
-                      f"/v1/quotas?limit={limit}&marker={quotas[-1].project_id}"})
+        links.append(
+            {"rel": "next", "href": f"/v1/quotas?limit={limit}&marker={quotas[-1].project_id}"}
+        )
     return Answer(200, {"quotas": [quota_view(one) for one in quotas], "links": links})
 
 
@@ -47,8 +57,7 @@ def show_quota(call: Call) -> Answer:
 @TABLE.add("PATCH", "/quotas/<id>", "gpu:quotas:change", 200, body=schemas.QUOTA_PATCH)
 def change_quota(call: Call) -> Answer:
     """Set limits of a project; null goes back to the default."""
-    quota = call.services.quotas.change(
-        call.caller, call.args["id"], call.body["quota"]["limits"])
+    quota = call.services.quotas.change(call.caller, call.args["id"], call.body["quota"]["limits"])
     return Answer(200, {"quota": quota_view(quota)})
 
 
@@ -67,22 +76,42 @@ def show_limits(call: Call) -> Answer:
 
 def event_view(row: Event) -> dict[str, Any]:
     """An event as answered."""
-    return {"id": row.id, "at": time(row.at), "project_id": row.project_id, "actor": row.actor,
-            "request_id": row.request_id, "global_request_id": row.global_request_id,
-            "action": row.action, "target_type": row.target_type, "target_id": row.target_id,
-            "outcome": row.outcome, "reason": row.reason, "detail": row.detail}
+    return {
+        "id": row.id,
+        "at": time(row.at),
+        "project_id": row.project_id,
+        "actor": row.actor,
+        "request_id": row.request_id,
+        "global_request_id": row.global_request_id,
+        "action": row.action,
+        "target_type": row.target_type,
+        "target_id": row.target_id,
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "detail": row.detail,
+    }
 
 
 EVENT_LISTING = Listing(
-    "events", {"target_type": "text", "target_id": "text", "action": "text", "outcome": "text",
-               "request_id": "text", "actor": "text", "at": "time"},
-    sorts=("at",), default_sort=(("at", "asc"),))
+    "events",
+    {
+        "target_type": "text",
+        "target_id": "text",
+        "action": "text",
+        "outcome": "text",
+        "request_id": "text",
+        "actor": "text",
+        "at": "time",
+    },
+    sorts=("at",),
+    default_sort=(("at", "asc"),),
+)
 
 
-@TABLE.add("GET", "/events", "gpu:events:list", 200, answer=listed("events"),
-           listing=EVENT_LISTING)
+@TABLE.add("GET", "/events", "gpu:events:list", 200, answer=listed("events"), listing=EVENT_LISTING)
 def list_events(call: Call) -> Answer:
     """List events of the project, in the order in which they were written."""
     service = call.services.events
-    return page_of(call, "events", lambda page, count: service.page(call.caller, page, count),
-                   event_view)
+    return page_of(
+        call, "events", lambda page, count: service.page(call.caller, page, count), event_view
+    )

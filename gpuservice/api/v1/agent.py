@@ -36,60 +36,82 @@ def register(call: Call) -> Answer:
     """Report for duty with the one-time token."""
     node = call.services.agent_nodes.register(call.body)
     interval = call.services.agent_sync.interval_s
-    return Answer(200, {"node_id": node.id, "epoch": node.epoch, "lease_s": node.lease_s,
-                        "interval_s": interval, "project_id": node.project_id})
+    return Answer(
+        200,
+        {
+            "node_id": node.id,
+            "epoch": node.epoch,
+            "lease_s": node.lease_s,
+            "interval_s": interval,
+            "project_id": node.project_id,
+        },
+    )
 
 
 @TABLE.add("POST", "/agent/sync", None, 200, body=schemas.SYNC, agent=True)
 def sync(call: Call) -> Answer:
     """Say what happened, hear what should run."""
     answer = call.services.agent_sync.sync(_secret(call), call.body)
-    return Answer(200, {"epoch": answer.epoch, "revision": answer.revision,
-                        "lease_s": answer.lease_s, "interval_s": answer.interval_s,
-                        "tasks": list(answer.tasks)})
+    return Answer(
+        200,
+        {
+            "epoch": answer.epoch,
+            "revision": answer.revision,
+            "lease_s": answer.lease_s,
+            "interval_s": answer.interval_s,
+            "tasks": list(answer.tasks),
+        },
+    )
 
 
-@TABLE.add("POST", "/agent/tasks/<id>/logs", None, 200, raw_body=True, agent=True,
-           query=schemas.LOG_QUERY)
+@TABLE.add(
+    "POST", "/agent/tasks/<id>/logs", None, 200, raw_body=True, agent=True, query=schemas.LOG_QUERY
+)
 def put_log(call: Call) -> Answer:
     """Hand a piece of a log over."""
     data = _stream(call).read(MAX_LOG_PIECE + 1)
     if len(data) > MAX_LOG_PIECE:
         raise TooLarge(f"A piece of a log has at most {MAX_LOG_PIECE} bytes.")
     offset, full = call.services.agent_data.logs(
-        _secret(call), _epoch(call), call.args["id"], call.query.get("stream", "stdout"),
-        int(call.query.get("offset", "0")), data)
+        _secret(call),
+        _epoch(call),
+        call.args["id"],
+        call.query.get("stream", "stdout"),
+        int(call.query.get("offset", "0")),
+        data,
+    )
     return Answer(200, {"next_offset": offset, "full": full})
 
 
-@TABLE.add("PUT", "/agent/tasks/<id>/artifacts/<path:path>", None, 201, raw_body=True,
-           agent=True)
+@TABLE.add("PUT", "/agent/tasks/<id>/artifacts/<path:path>", None, 201, raw_body=True, agent=True)
 def put_artifact(call: Call) -> Answer:
     """Hand a result file over."""
     stored = call.services.agent_data.put_artifact(
-        _secret(call), _epoch(call), call.args["id"], call.args["path"], _stream(call))
+        _secret(call), _epoch(call), call.args["id"], call.args["path"], _stream(call)
+    )
     return Answer(201, {"size": stored.size, "sha256": stored.sha256})
 
 
-@TABLE.add("PUT", "/agent/tasks/<id>/checkpoints/<seq>/<path:path>", None, 201, raw_body=True,
-           agent=True)
+@TABLE.add(
+    "PUT", "/agent/tasks/<id>/checkpoints/<seq>/<path:path>", None, 201, raw_body=True, agent=True
+)
 def put_checkpoint(call: Call) -> Answer:
     """Hand one file of a checkpoint over."""
     seq = call.args["seq"]
     if not (seq.isascii() and seq.isdigit() and len(seq) < 16):
         raise Invalid(f"{seq[:80]!r} is not the number of a checkpoint.", pointer="/seq")
     stored = call.services.agent_data.put_checkpoint(
-        _secret(call), _epoch(call), call.args["id"], int(seq), call.args["path"],
-        _stream(call))
+        _secret(call), _epoch(call), call.args["id"], int(seq), call.args["path"], _stream(call)
+    )
     return Answer(201, {"size": stored.size, "sha256": stored.sha256})
 
 
-@TABLE.add("POST", "/agent/tasks/<id>/checkpoints", None, 200, body=schemas.CHECKPOINT,
-           agent=True)
+@TABLE.add("POST", "/agent/tasks/<id>/checkpoints", None, 200, body=schemas.CHECKPOINT, agent=True)
 def complete_checkpoint(call: Call) -> Answer:
     """Say that a checkpoint is complete."""
     call.services.agent_data.complete_checkpoint(
-        _secret(call), _epoch(call), call.args["id"], call.body["seq"], call.body["files"])
+        _secret(call), _epoch(call), call.args["id"], call.body["seq"], call.body["files"]
+    )
     return Answer(200, {"seq": call.body["seq"]})
 
 
@@ -104,5 +126,6 @@ def show_checkpoint(call: Call) -> Answer:
 def read_checkpoint(call: Call) -> Answer:
     """Fetch one file of that checkpoint."""
     stream = call.services.agent_data.checkpoint_file(
-        _secret(call), _epoch(call), call.args["id"], call.args["path"])
+        _secret(call), _epoch(call), call.args["id"], call.args["path"]
+    )
     return Answer(200, raw=chunks(stream))

@@ -21,24 +21,45 @@ _BY_NAME = (("name", "asc"),)
 
 def gpu_type_view(row: GpuType) -> dict[str, Any]:
     """A GPU type as answered."""
-    return {**common(row, "gpu-types"), "name": row.name, "vendor": row.vendor,
-            "pci_ids": list(row.pci_ids), "memory_mib": row.memory_mib,
-            "architecture": row.architecture, "interconnect": row.interconnect,
-            "partitions": list(row.partitions), "resource_class": row.resource_class,
-            "traits": list(row.traits)}
+    return {
+        **common(row, "gpu-types"),
+        "name": row.name,
+        "vendor": row.vendor,
+        "pci_ids": list(row.pci_ids),
+        "memory_mib": row.memory_mib,
+        "architecture": row.architecture,
+        "interconnect": row.interconnect,
+        "partitions": list(row.partitions),
+        "resource_class": row.resource_class,
+        "traits": list(row.traits),
+    }
 
 
-@TABLE.add("GET", "/gpu-types", "gpu:gpu-types:list", 200, answer=listed("gpu_types"),
-           listing=Listing("gpu_types", {"name": "text", "vendor": "text"}, scoped=False))
+@TABLE.add(
+    "GET",
+    "/gpu-types",
+    "gpu:gpu-types:list",
+    200,
+    answer=listed("gpu_types"),
+    listing=Listing("gpu_types", {"name": "text", "vendor": "text"}, scoped=False),
+)
 def list_gpu_types(call: Call) -> Answer:
     """List GPU types."""
     service = call.services.gpu_types
-    return page_of(call, "gpu_types", lambda page, count: service.page(call.caller, page, count),
-                   gpu_type_view)
+    return page_of(
+        call, "gpu_types", lambda page, count: service.page(call.caller, page, count), gpu_type_view
+    )
 
 
-@TABLE.add("POST", "/gpu-types", "gpu:gpu-types:create", 201, body=schemas.GPU_TYPE_CREATE,
-           answer=shown("gpu_type"), idempotent=True)
+@TABLE.add(
+    "POST",
+    "/gpu-types",
+    "gpu:gpu-types:create",
+    201,
+    body=schemas.GPU_TYPE_CREATE,
+    answer=shown("gpu_type"),
+    idempotent=True,
+)
 def create_gpu_type(call: Call) -> Answer:
     """Create a GPU type."""
     keep, answer = once(call, 201, "gpu_type", "gpu-types", gpu_type_view)
@@ -52,12 +73,19 @@ def show_gpu_type(call: Call) -> Answer:
     return Answer(200, {"gpu_type": gpu_type_view(row)}, tagged(row))
 
 
-@TABLE.add("PATCH", "/gpu-types/<id>", "gpu:gpu-types:change", 200, body=schemas.GPU_TYPE_PATCH,
-           answer=shown("gpu_type"))
+@TABLE.add(
+    "PATCH",
+    "/gpu-types/<id>",
+    "gpu:gpu-types:change",
+    200,
+    body=schemas.GPU_TYPE_PATCH,
+    answer=shown("gpu_type"),
+)
 def change_gpu_type(call: Call) -> Answer:
     """Change a GPU type."""
     row = call.services.gpu_types.change(
-        call.caller, call.args["id"], call.body["gpu_type"], call.generation())
+        call.caller, call.args["id"], call.body["gpu_type"], call.generation()
+    )
     return Answer(200, {"gpu_type": gpu_type_view(row)}, tagged(row))
 
 
@@ -71,22 +99,46 @@ def delete_gpu_type(call: Call) -> Answer:
 def host_view(view: HostView) -> dict[str, Any]:
     """A host as answered."""
     row = view.host
-    return {**common(row, "hosts"), "name": row.name, "kind": row.kind, "state": row.state,
-            "status": row.status, "status_reason": row.status_reason, "rack": row.rack,
-            "zone": row.zone, "link_domain": row.link_domain, "vcpus": row.vcpus,
-            "memory_mib": row.memory_mib, "devices_total": view.devices_total,
-            "devices_used": view.devices_used}
+    return {
+        **common(row, "hosts"),
+        "name": row.name,
+        "kind": row.kind,
+        "state": row.state,
+        "status": row.status,
+        "status_reason": row.status_reason,
+        "rack": row.rack,
+        "zone": row.zone,
+        "link_domain": row.link_domain,
+        "vcpus": row.vcpus,
+        "memory_mib": row.memory_mib,
+        "devices_total": view.devices_total,
+        "devices_used": view.devices_used,
+    }
 
 
-@TABLE.add("GET", "/hosts", "gpu:hosts:list", 200, answer=listed("hosts"),
-           listing=Listing("hosts", {"name": "text", "state": "text", "status": "text",
-                                     "kind": "text", "rack": "text"},
-                           scoped=False, default_sort=_BY_NAME))
+@TABLE.add(
+    "GET",
+    "/hosts",
+    "gpu:hosts:list",
+    200,
+    answer=listed("hosts"),
+    listing=Listing(
+        "hosts",
+        {"name": "text", "state": "text", "status": "text", "kind": "text", "rack": "text"},
+        scoped=False,
+        default_sort=_BY_NAME,
+    ),
+)
 def list_hosts(call: Call) -> Answer:
     """List hosts with the numbers of their devices."""
     service = call.services.hosts
-    return page_of(call, "hosts", lambda page, count: service.page(call.caller, page, count),
-                   host_view, key=lambda view: str(view.host.id))
+    return page_of(
+        call,
+        "hosts",
+        lambda page, count: service.page(call.caller, page, count),
+        host_view,
+        key=lambda view: str(view.host.id),
+    )
 
 
 @TABLE.add("GET", "/hosts/<id>", "gpu:hosts:show", 200, answer=shown("host"))
@@ -96,8 +148,14 @@ def show_host(call: Call) -> Answer:
     return Answer(200, {"host": host_view(view)}, tagged(view.host))
 
 
-@TABLE.add("POST", "/hosts/<id>/action", "gpu:hosts:act", 200, body=schemas.HOST_ACTION,
-           answer=shown("host"))
+@TABLE.add(
+    "POST",
+    "/hosts/<id>/action",
+    "gpu:hosts:act",
+    200,
+    body=schemas.HOST_ACTION,
+    answer=shown("host"),
+)
 def act_on_host(call: Call) -> Answer:
     """Cordon, drain, uncordon a host, or take it into maintenance."""
     verb, details = verb_of(call.body)
@@ -107,22 +165,47 @@ def act_on_host(call: Call) -> Answer:
 
 def device_view(row: Device) -> dict[str, Any]:
     """A device as answered."""
-    return {**common(row, "devices"), "address": row.address, "gpu_type": row.gpu_type,
-            "host_id": row.host_id, "numa_node": row.numa_node, "link_group": row.link_group,
-            "mode": row.mode, "health": row.health, "health_reason": row.health_reason,
-            "memory_mib": row.memory_mib, "used_milli": row.used_milli,
-            "allocated_to": row.node_id}
+    return {
+        **common(row, "devices"),
+        "address": row.address,
+        "gpu_type": row.gpu_type,
+        "host_id": row.host_id,
+        "numa_node": row.numa_node,
+        "link_group": row.link_group,
+        "mode": row.mode,
+        "health": row.health,
+        "health_reason": row.health_reason,
+        "memory_mib": row.memory_mib,
+        "used_milli": row.used_milli,
+        "allocated_to": row.node_id,
+    }
 
 
-@TABLE.add("GET", "/devices", "gpu:devices:list", 200, answer=listed("devices"),
-           listing=Listing("devices", {"host_id": "id", "gpu_type": "text", "health": "text",
-                                       "node_id": "id", "used_milli": "integer"},
-                           sorts=("created_at", "address"), scoped=False))
+@TABLE.add(
+    "GET",
+    "/devices",
+    "gpu:devices:list",
+    200,
+    answer=listed("devices"),
+    listing=Listing(
+        "devices",
+        {
+            "host_id": "id",
+            "gpu_type": "text",
+            "health": "text",
+            "node_id": "id",
+            "used_milli": "integer",
+        },
+        sorts=("created_at", "address"),
+        scoped=False,
+    ),
+)
 def list_devices(call: Call) -> Answer:
     """List devices."""
     service = call.services.devices
-    return page_of(call, "devices", lambda page, count: service.page(call.caller, page, count),
-                   device_view)
+    return page_of(
+        call, "devices", lambda page, count: service.page(call.caller, page, count), device_view
+    )
 
 
 @TABLE.add("GET", "/devices/<id>", "gpu:devices:show", 200, answer=shown("device"))
@@ -132,8 +215,14 @@ def show_device(call: Call) -> Answer:
     return Answer(200, {"device": device_view(row)}, tagged(row))
 
 
-@TABLE.add("POST", "/devices/<id>/action", "gpu:devices:act", 200, body=schemas.DEVICE_ACTION,
-           answer=shown("device"))
+@TABLE.add(
+    "POST",
+    "/devices/<id>/action",
+    "gpu:devices:act",
+    200,
+    body=schemas.DEVICE_ACTION,
+    answer=shown("device"),
+)
 def act_on_device(call: Call) -> Answer:
     """Quarantine a device, release it, or have it tested again."""
     verb, details = verb_of(call.body)
@@ -145,30 +234,60 @@ def flavor_view(row: Flavor, call: Call) -> dict[str, Any]:
     """A flavor as answered; which projects it was given to is the operator's to know."""
     caller = call.caller
     projects = [one for one in row.projects if caller.is_admin or one == caller.project_id]
-    return {**common(row, "flavors"), "name": row.name, "gpu_type": row.gpu_type,
-            "gpu_count": row.gpu_count, "mode": row.mode, "partition": row.partition,
-            "vcpus": row.vcpus, "memory_mib": row.memory_mib, "disk_gib": row.disk_gib,
-            "numa_policy": row.numa_policy, "public": row.public,
-            "projects": projects, "price_per_hour": row.price_per_hour,
-            "status": row.status, "realised_as": row.realised_as}
+    return {
+        **common(row, "flavors"),
+        "name": row.name,
+        "gpu_type": row.gpu_type,
+        "gpu_count": row.gpu_count,
+        "mode": row.mode,
+        "partition": row.partition,
+        "vcpus": row.vcpus,
+        "memory_mib": row.memory_mib,
+        "disk_gib": row.disk_gib,
+        "numa_policy": row.numa_policy,
+        "public": row.public,
+        "projects": projects,
+        "price_per_hour": row.price_per_hour,
+        "status": row.status,
+        "realised_as": row.realised_as,
+    }
 
 
-@TABLE.add("GET", "/flavors", "gpu:flavors:list", 200, answer=listed("flavors"),
-           listing=Listing("flavors", {"name": "text", "gpu_type": "text", "mode": "text",
-                                       "status": "text"}, scoped=False))
+@TABLE.add(
+    "GET",
+    "/flavors",
+    "gpu:flavors:list",
+    200,
+    answer=listed("flavors"),
+    listing=Listing(
+        "flavors",
+        {"name": "text", "gpu_type": "text", "mode": "text", "status": "text"},
+        scoped=False,
+    ),
+)
 def list_flavors(call: Call) -> Answer:
     """List the flavors that the caller may use."""
     service = call.services.flavors
-    return page_of(call, "flavors", lambda page, count: service.page(call.caller, page, count),
-                   lambda row: flavor_view(row, call))
+    return page_of(
+        call,
+        "flavors",
+        lambda page, count: service.page(call.caller, page, count),
+        lambda row: flavor_view(row, call),
+    )
 
 
-@TABLE.add("POST", "/flavors", "gpu:flavors:create", 201, body=schemas.FLAVOR_CREATE,
-           answer=shown("flavor"), idempotent=True)
+@TABLE.add(
+    "POST",
+    "/flavors",
+    "gpu:flavors:create",
+    201,
+    body=schemas.FLAVOR_CREATE,
+    answer=shown("flavor"),
+    idempotent=True,
+)
 def create_flavor(call: Call) -> Answer:
     """Create a flavor."""
-    keep, answer = once(call, 201, "flavor", "flavors",
-                        lambda row: flavor_view(row, call))
+    keep, answer = once(call, 201, "flavor", "flavors", lambda row: flavor_view(row, call))
     return answer(call.services.flavors.create(call.caller, call.body["flavor"], keep))
 
 
@@ -179,12 +298,19 @@ def show_flavor(call: Call) -> Answer:
     return Answer(200, {"flavor": flavor_view(row, call)}, tagged(row))
 
 
-@TABLE.add("PATCH", "/flavors/<id>", "gpu:flavors:change", 200, body=schemas.FLAVOR_PATCH,
-           answer=shown("flavor"))
+@TABLE.add(
+    "PATCH",
+    "/flavors/<id>",
+    "gpu:flavors:change",
+    200,
+    body=schemas.FLAVOR_PATCH,
+    answer=shown("flavor"),
+)
 def change_flavor(call: Call) -> Answer:
     """Change name, access or price of a flavor."""
     row = call.services.flavors.change(
-        call.caller, call.args["id"], call.body["flavor"], call.generation())
+        call.caller, call.args["id"], call.body["flavor"], call.generation()
+    )
     return Answer(200, {"flavor": flavor_view(row, call)}, tagged(row))
 
 
@@ -212,21 +338,41 @@ def act_on_flavor(call: Call) -> Answer:
 def process_view(row: ServiceRecord, call: Call) -> dict[str, Any]:
     """One of the service's processes as answered."""
     alive = call.services.processes.deps.clock.now() - row.seen_at < timedelta(seconds=60)
-    return {"id": row.id, "binary": row.binary, "host": row.host,
-            "state": "up" if alive else "down", "status": row.status,
-            "last_seen_at": time(row.seen_at), "version": row.version,
-            "links": [{"rel": "self", "href": f"/v1/services/{row.id}"}]}
+    return {
+        "id": row.id,
+        "binary": row.binary,
+        "host": row.host,
+        "state": "up" if alive else "down",
+        "status": row.status,
+        "last_seen_at": time(row.seen_at),
+        "version": row.version,
+        "links": [{"rel": "self", "href": f"/v1/services/{row.id}"}],
+    }
 
 
-@TABLE.add("GET", "/services", "gpu:services:list", 200, answer=listed("services"),
-           listing=Listing("services", {"binary": "text", "host": "text", "status": "text"},
-                           sorts=("binary", "host"), scoped=False,
-                           default_sort=(("binary", "asc"), ("host", "asc"))))
+@TABLE.add(
+    "GET",
+    "/services",
+    "gpu:services:list",
+    200,
+    answer=listed("services"),
+    listing=Listing(
+        "services",
+        {"binary": "text", "host": "text", "status": "text"},
+        sorts=("binary", "host"),
+        scoped=False,
+        default_sort=(("binary", "asc"), ("host", "asc")),
+    ),
+)
 def list_services(call: Call) -> Answer:
     """List the service's own processes."""
     service = call.services.processes
-    return page_of(call, "services", lambda page, count: service.page(call.caller, page, count),
-                   lambda row: process_view(row, call))
+    return page_of(
+        call,
+        "services",
+        lambda page, count: service.page(call.caller, page, count),
+        lambda row: process_view(row, call),
+    )
 
 
 @TABLE.add("GET", "/services/<id>", "gpu:services:show", 200, answer=shown("service"))
@@ -236,8 +382,14 @@ def show_service(call: Call) -> Answer:
     return Answer(200, {"service": process_view(row, call)})
 
 
-@TABLE.add("PATCH", "/services/<id>", "gpu:services:change", 200, body=schemas.SERVICE_PATCH,
-           answer=shown("service"))
+@TABLE.add(
+    "PATCH",
+    "/services/<id>",
+    "gpu:services:change",
+    200,
+    body=schemas.SERVICE_PATCH,
+    answer=shown("service"),
+)
 def change_service(call: Call) -> Answer:
     """Enable or disable one of the service's own processes."""
     status = call.body["service"]["status"]

@@ -24,27 +24,48 @@ from gpuservice.domain.ports_store import Page, Where
 
 TABLE = Table()
 _LISTING = Listing(
-    "jobs", {"name": "text", "status": "text", "kind": "text", "queue": "text",
-             "user_id": "text", "waiting_code": "text", "failure_class": "text",
-             "priority": "integer"},
+    "jobs",
+    {
+        "name": "text",
+        "status": "text",
+        "kind": "text",
+        "queue": "text",
+        "user_id": "text",
+        "waiting_code": "text",
+        "failure_class": "text",
+        "priority": "integer",
+    },
     sorts=("created_at", "name", "status", "priority", "queued_at", "started_at", "ended_at"),
-    labels=True)
+    labels=True,
+)
 
 
 @TABLE.add("GET", "/jobs", "gpu:jobs:list", 200, answer=listed("jobs"), listing=_LISTING)
 def list_jobs(call: Call) -> Answer:
     """List the project's jobs, each with why it waits."""
+
     def fetch(page: Page, count: bool) -> tuple[list[Any], int | None]:
-        where = tuple(Where("queue_id", one.op, one.value) if one.field == "queue" else one
-                      for one in page.where)
+        where = tuple(
+            Where("queue_id", one.op, one.value) if one.field == "queue" else one
+            for one in page.where
+        )
         return call.services.jobs.page(
-            call.caller, Page(where, page.sort, page.limit, page.marker, page.labels), count)
+            call.caller, Page(where, page.sort, page.limit, page.marker, page.labels), count
+        )
 
     return page_of(call, "jobs", fetch, job_view, key=lambda view: str(view.job.id))
 
 
-@TABLE.add("POST", "/jobs", "gpu:jobs:create", 202, 200, body=schemas.JOB_CREATE,
-           idempotent=True, query={"dry_run": one_of("true", "false")})
+@TABLE.add(
+    "POST",
+    "/jobs",
+    "gpu:jobs:create",
+    202,
+    200,
+    body=schemas.JOB_CREATE,
+    idempotent=True,
+    query={"dry_run": one_of("true", "false")},
+)
 def create_job(call: Call) -> Answer:
     """Put a job in line, or see what would happen (dry_run)."""
     if call.query.get("dry_run") == "true":
@@ -61,12 +82,14 @@ def show_job(call: Call) -> Answer:
     return Answer(200, {"job": job_view(view)}, tagged(view.job))
 
 
-@TABLE.add("PATCH", "/jobs/<id>", "gpu:jobs:change", 200, body=schemas.JOB_PATCH,
-           answer=shown("job"))
+@TABLE.add(
+    "PATCH", "/jobs/<id>", "gpu:jobs:change", 200, body=schemas.JOB_PATCH, answer=shown("job")
+)
 def change_job(call: Call) -> Answer:
     """Change priority, labels, time limit or hold of a job."""
     view = call.services.jobs.change(
-        call.caller, call.args["id"], call.body["job"], call.generation())
+        call.caller, call.args["id"], call.body["job"], call.generation()
+    )
     return Answer(200, {"job": job_view(view)}, tagged(view.job))
 
 
@@ -80,8 +103,9 @@ def delete_job(call: Call) -> Answer:
     return Answer(202, {"job": job_view(view)})
 
 
-@TABLE.add("POST", "/jobs/<id>/action", "gpu:jobs:act", 202, body=schemas.JOB_ACTION,
-           answer=shown("job"))
+@TABLE.add(
+    "POST", "/jobs/<id>/action", "gpu:jobs:act", 202, body=schemas.JOB_ACTION, answer=shown("job")
+)
 def act_on_job(call: Call) -> Answer:
     """Cancel, hold, release or requeue a job."""
     verb, details = verb_of(call.body)
@@ -90,8 +114,13 @@ def act_on_job(call: Call) -> Answer:
     return Answer(202, {"job": job_view(view)}, tagged(view.job))
 
 
-@TABLE.add("GET", "/jobs/<id>/elements", "gpu:jobs:show", 200,
-           query={"limit": whole(1, 1000), "marker": whole(0, 1_000_000)})
+@TABLE.add(
+    "GET",
+    "/jobs/<id>/elements",
+    "gpu:jobs:show",
+    200,
+    query={"limit": whole(1, 1000), "marker": whole(0, 1_000_000)},
+)
 def list_elements(call: Call) -> Answer:
     """List the elements of an array that have started, ended or wait for another attempt."""
     limit = int(call.query.get("limit", "100"))
@@ -99,8 +128,13 @@ def list_elements(call: Call) -> Answer:
     rows = call.services.job_reads.elements(call.caller, call.args["id"], limit, after)
     links = []
     if len(rows) == limit:
-        links.append({"rel": "next", "href": f"/v1/jobs/{call.args['id']}/elements?"
-                      f"limit={limit}&marker={rows[-1].index}"})
+        links.append(
+            {
+                "rel": "next",
+                "href": f"/v1/jobs/{call.args['id']}/elements?"
+                f"limit={limit}&marker={rows[-1].index}",
+            }
+        )
     return Answer(200, {"elements": [element_view(row) for row in rows], "links": links})
 
 
@@ -108,7 +142,8 @@ def list_elements(call: Call) -> Answer:
 def list_attempts(call: Call) -> Answer:
     """List the attempts of a job, newest first, with tasks and devices."""
     views = call.services.job_reads.attempts(
-        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "100")))
+        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "100"))
+    )
     return Answer(200, {"attempts": [attempt_view(view) for view in views], "links": []})
 
 
@@ -118,10 +153,13 @@ def list_job_events(call: Call) -> Answer:
     job = call.services.jobs.show(call.caller, call.args["id"]).job
 
     def fetch(page: Page, count: bool) -> tuple[list[Any], int | None]:
-        where = (*(one for one in page.where if one.field != "project_id"),
-                 Where("target_id", "eq", job.id))
+        where = (
+            *(one for one in page.where if one.field != "project_id"),
+            Where("target_id", "eq", job.id),
+        )
         return call.services.events.page(
-            call.caller, Page(where, page.sort, page.limit, page.marker), count)
+            call.caller, Page(where, page.sort, page.limit, page.marker), count
+        )
 
     return page_of(call, "events", fetch, event_view)
 
@@ -129,8 +167,9 @@ def list_job_events(call: Call) -> Answer:
 @TABLE.add("GET", "/jobs/<id>/explain", "gpu:jobs:explain", 200)
 def explain_job(call: Call) -> Answer:
     """See why a job waits and what would help, where it runs, or why it failed."""
-    return Answer(200, {"explanation": call.services.job_reads.explain(
-        call.caller, call.args["id"])})
+    return Answer(
+        200, {"explanation": call.services.job_reads.explain(call.caller, call.args["id"])}
+    )
 
 
 @TABLE.add("GET", "/jobs/<id>/logs", "gpu:jobs:logs", 200, query=schemas.LOG_QUERY)
@@ -139,34 +178,57 @@ def read_log(call: Call) -> Answer:
     query = call.query
     attempt = int(query["attempt"]) if "attempt" in query else None
     piece = call.services.job_logs.read(
-        call.caller, call.args["id"], index=int(query.get("index", "0")),
-        rank=int(query.get("task", "0")), stream=query.get("stream", "stdout"),
-        offset=int(query.get("offset", "0")), attempt=attempt,
-        wait_s=int(query.get("wait_s", "0")))
-    return Answer(200, raw=piece.data, headers={
-        "Content-Type": "application/octet-stream",
-        "OpenStack-GPU-Log-Offset": str(piece.next_offset),
-        "OpenStack-GPU-Log-End": "true" if piece.end else "false"})
+        call.caller,
+        call.args["id"],
+        index=int(query.get("index", "0")),
+        rank=int(query.get("task", "0")),
+        stream=query.get("stream", "stdout"),
+        offset=int(query.get("offset", "0")),
+        attempt=attempt,
+        wait_s=int(query.get("wait_s", "0")),
+    )
+    return Answer(
+        200,
+        raw=piece.data,
+        headers={
+            "Content-Type": "application/octet-stream",
+            "OpenStack-GPU-Log-Offset": str(piece.next_offset),
+            "OpenStack-GPU-Log-End": "true" if piece.end else "false",
+        },
+    )
 
 
 @TABLE.add("GET", "/jobs/<id>/artifacts", "gpu:jobs:artifacts", 200, query=schemas.INDEX_QUERY)
 def list_artifacts(call: Call) -> Answer:
     """List the artifacts of a job's ended attempts."""
     rows = call.services.job_reads.artifacts(
-        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "1000")))
+        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "1000"))
+    )
     return Answer(200, {"artifacts": [artifact_view(row) for row in rows], "links": []})
 
 
-@TABLE.add("GET", "/jobs/<id>/artifacts/<path:path>", "gpu:jobs:artifacts", 200,
-           query={"index": whole(0, 1_000_000)})
+@TABLE.add(
+    "GET",
+    "/jobs/<id>/artifacts/<path:path>",
+    "gpu:jobs:artifacts",
+    200,
+    query={"index": whole(0, 1_000_000)},
+)
 def download_artifact(call: Call) -> Answer:
     """Download an artifact: {attempt}/{rank}/{path}."""
     row, stream = call.services.job_reads.artifact(
-        call.caller, call.args["id"], call.args["path"], _index(call) or 0)
+        call.caller, call.args["id"], call.args["path"], _index(call) or 0
+    )
     name = quote(row.path.rsplit("/", 1)[-1])
-    return Answer(200, raw=chunks(stream), headers={
-        "Content-Length": str(row.size), "Content-Type": "application/octet-stream",
-        "Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
+    return Answer(
+        200,
+        raw=chunks(stream),
+        headers={
+            "Content-Length": str(row.size),
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        },
+    )
 
 
 def _index(call: Call) -> int | None:

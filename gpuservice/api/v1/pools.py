@@ -20,30 +20,59 @@ TABLE = Table()
 
 def pool_view(row: Pool) -> dict[str, Any]:
     """A pool as answered."""
-    return {**common(row, "pools"), "name": row.name,
-            "flavor": row.flavor_id, "min_nodes": row.min_nodes, "max_nodes": row.max_nodes,
-            "target_nodes": row.target_nodes, "wanted_nodes": row.size,
-            "autoscale": row.autoscale, "idle_timeout_s": row.idle_timeout_s,
-            "on_shortage": row.on_shortage, "image": row.image,
-            "networks": list(row.networks), "key_name": row.key_name, "engine": row.engine,
-            "engine_options": row.engine_options, "shared_with": list(row.shared_with),
-            "isolation": row.isolation, "reservation": row.reservation, "status": row.status,
-            "fault": row.fault, "waiting": row.waiting,
-            "credential_status": row.credential_status}
+    return {
+        **common(row, "pools"),
+        "name": row.name,
+        "flavor": row.flavor_id,
+        "min_nodes": row.min_nodes,
+        "max_nodes": row.max_nodes,
+        "target_nodes": row.target_nodes,
+        "wanted_nodes": row.size,
+        "autoscale": row.autoscale,
+        "idle_timeout_s": row.idle_timeout_s,
+        "on_shortage": row.on_shortage,
+        "image": row.image,
+        "networks": list(row.networks),
+        "key_name": row.key_name,
+        "engine": row.engine,
+        "engine_options": row.engine_options,
+        "shared_with": list(row.shared_with),
+        "isolation": row.isolation,
+        "reservation": row.reservation,
+        "status": row.status,
+        "fault": row.fault,
+        "waiting": row.waiting,
+        "credential_status": row.credential_status,
+    }
 
 
-@TABLE.add("GET", "/pools", "gpu:pools:list", 200, answer=listed("pools"),
-           listing=Listing("pools", {"name": "text", "status": "text", "flavor_id": "id",
-                                     "engine": "text"}))
+@TABLE.add(
+    "GET",
+    "/pools",
+    "gpu:pools:list",
+    200,
+    answer=listed("pools"),
+    listing=Listing(
+        "pools", {"name": "text", "status": "text", "flavor_id": "id", "engine": "text"}
+    ),
+)
 def list_pools(call: Call) -> Answer:
     """List the project's pools."""
     service = call.services.pools
-    return page_of(call, "pools", lambda page, count: service.page(call.caller, page, count),
-                   pool_view)
+    return page_of(
+        call, "pools", lambda page, count: service.page(call.caller, page, count), pool_view
+    )
 
 
-@TABLE.add("POST", "/pools", "gpu:pools:create", 202, body=schemas.POOL_CREATE,
-           answer=shown("pool"), idempotent=True)
+@TABLE.add(
+    "POST",
+    "/pools",
+    "gpu:pools:create",
+    202,
+    body=schemas.POOL_CREATE,
+    answer=shown("pool"),
+    idempotent=True,
+)
 def create_pool(call: Call) -> Answer:
     """Create a pool; its nodes are built from then on."""
     keep, answer = once(call, 202, "pool", "pools", pool_view)
@@ -57,12 +86,14 @@ def show_pool(call: Call) -> Answer:
     return Answer(200, {"pool": pool_view(row)}, tagged(row))
 
 
-@TABLE.add("PATCH", "/pools/<id>", "gpu:pools:change", 200, body=schemas.POOL_PATCH,
-           answer=shown("pool"))
+@TABLE.add(
+    "PATCH", "/pools/<id>", "gpu:pools:change", 200, body=schemas.POOL_PATCH, answer=shown("pool")
+)
 def change_pool(call: Call) -> Answer:
     """Change a pool's size, idle time or sharing."""
     row = call.services.pools.change(
-        call.caller, call.args["id"], call.body["pool"], call.generation())
+        call.caller, call.args["id"], call.body["pool"], call.generation()
+    )
     return Answer(200, {"pool": pool_view(row)}, tagged(row))
 
 
@@ -76,32 +107,56 @@ def delete_pool(call: Call) -> Answer:
 @TABLE.add("GET", "/pools/<id>/explain", "gpu:pools:explain", 200)
 def explain_pool(call: Call) -> Answer:
     """See why a pool is not (yet) what it should be."""
-    return Answer(200, {"explanation": call.services.pools.explain(
-        call.caller, call.args["id"])})
+    return Answer(200, {"explanation": call.services.pools.explain(call.caller, call.args["id"])})
 
 
 def node_view(view: NodeView) -> dict[str, Any]:
     """A node as answered."""
     row = view.node
-    return {**common(row, "nodes"), "name": row.name,
-            "pool_id": row.pool_id, "server_id": row.server_id,
-            "baremetal_id": row.baremetal_id,
-            "addresses": [row.address] if row.address else [], "status": row.status,
-            "status_reason": row.status_reason, "devices": [
-                {name: value for name, value in device_view(device).items()
-                 if name in ("id", "address", "gpu_type", "health", "used_milli")}
-                for device in view.devices],
-            "vcpus": row.vcpus, "memory_mib": row.memory_mib, "live_tasks": row.live_tasks,
-            "epoch": row.epoch, "last_seen_at": time(row.last_seen_at), "fault": row.fault}
+    return {
+        **common(row, "nodes"),
+        "name": row.name,
+        "pool_id": row.pool_id,
+        "server_id": row.server_id,
+        "baremetal_id": row.baremetal_id,
+        "addresses": [row.address] if row.address else [],
+        "status": row.status,
+        "status_reason": row.status_reason,
+        "devices": [
+            {
+                name: value
+                for name, value in device_view(device).items()
+                if name in ("id", "address", "gpu_type", "health", "used_milli")
+            }
+            for device in view.devices
+        ],
+        "vcpus": row.vcpus,
+        "memory_mib": row.memory_mib,
+        "live_tasks": row.live_tasks,
+        "epoch": row.epoch,
+        "last_seen_at": time(row.last_seen_at),
+        "fault": row.fault,
+    }
 
 
-@TABLE.add("GET", "/nodes", "gpu:nodes:list", 200, answer=listed("nodes"),
-           listing=Listing("nodes", {"name": "text", "status": "text", "pool_id": "id"}))
+@TABLE.add(
+    "GET",
+    "/nodes",
+    "gpu:nodes:list",
+    200,
+    answer=listed("nodes"),
+    listing=Listing("nodes", {"name": "text", "status": "text", "pool_id": "id"}),
+)
 def list_nodes(call: Call) -> Answer:
     """List the nodes of the project's pools."""
     service = call.services.nodes
-    return page_of(call, "nodes", lambda page, count: service.page(call.caller, page, count),
-                   node_view, key=lambda view: str(view.node.id))
+    return page_of(
+        call,
+        "nodes",
+        lambda page, count: service.page(call.caller, page, count),
+        node_view,
+        key=lambda view: str(view.node.id),
+    )
 
 
 @TABLE.add("GET", "/nodes/<id>", "gpu:nodes:show", 200, answer=shown("node"))
@@ -111,8 +166,14 @@ def show_node(call: Call) -> Answer:
     return Answer(200, {"node": node_view(view)}, tagged(view.node))
 
 
-@TABLE.add("POST", "/nodes/<id>/action", "gpu:nodes:act", 200, body=schemas.NODE_ACTION,
-           answer=shown("node"))
+@TABLE.add(
+    "POST",
+    "/nodes/<id>/action",
+    "gpu:nodes:act",
+    200,
+    body=schemas.NODE_ACTION,
+    answer=shown("node"),
+)
 def act_on_node(call: Call) -> Answer:
     """Cordon, uncordon, drain or repair a node."""
     verb, _ = verb_of(call.body)
@@ -123,26 +184,52 @@ def act_on_node(call: Call) -> Answer:
 def queue_view(row: Queue, call: Call) -> dict[str, Any]:
     """A queue as answered; who else may use it and by which pools is the operator's to know."""
     own = row.project_id == call.caller.project_id or call.caller.is_admin
-    return {**common(row, "queues"), "name": row.name,
-            "projects": list(row.projects) if own else [],
-            "pools": list(row.pool_ids) if own else [], "status": row.status,
-            "weight": row.weight, "cohort": row.cohort, "nominal": row.nominal,
-            "borrowing_limit": row.borrowing_limit, "lending_limit": row.lending_limit,
-            "preemption": row.preemption, "max_priority": row.max_priority,
-            "placement": row.placement, "kinds": row.kinds}
+    return {
+        **common(row, "queues"),
+        "name": row.name,
+        "projects": list(row.projects) if own else [],
+        "pools": list(row.pool_ids) if own else [],
+        "status": row.status,
+        "weight": row.weight,
+        "cohort": row.cohort,
+        "nominal": row.nominal,
+        "borrowing_limit": row.borrowing_limit,
+        "lending_limit": row.lending_limit,
+        "preemption": row.preemption,
+        "max_priority": row.max_priority,
+        "placement": row.placement,
+        "kinds": row.kinds,
+    }
 
 
-@TABLE.add("GET", "/queues", "gpu:queues:list", 200, answer=listed("queues"),
-           listing=Listing("queues", {"name": "text", "status": "text"}))
+@TABLE.add(
+    "GET",
+    "/queues",
+    "gpu:queues:list",
+    200,
+    answer=listed("queues"),
+    listing=Listing("queues", {"name": "text", "status": "text"}),
+)
 def list_queues(call: Call) -> Answer:
     """List the queues that the caller may use."""
     service = call.services.queues
-    return page_of(call, "queues", lambda page, count: service.page(call.caller, page, count),
-                   lambda row: queue_view(row, call))
+    return page_of(
+        call,
+        "queues",
+        lambda page, count: service.page(call.caller, page, count),
+        lambda row: queue_view(row, call),
+    )
 
 
-@TABLE.add("POST", "/queues", "gpu:queues:create", 201, body=schemas.QUEUE_CREATE,
-           answer=shown("queue"), idempotent=True)
+@TABLE.add(
+    "POST",
+    "/queues",
+    "gpu:queues:create",
+    201,
+    body=schemas.QUEUE_CREATE,
+    answer=shown("queue"),
+    idempotent=True,
+)
 def create_queue(call: Call) -> Answer:
     """Create a queue."""
     keep, answer = once(call, 201, "queue", "queues", lambda row: queue_view(row, call))
@@ -156,12 +243,19 @@ def show_queue(call: Call) -> Answer:
     return Answer(200, {"queue": queue_view(row, call)}, tagged(row))
 
 
-@TABLE.add("PATCH", "/queues/<id>", "gpu:queues:change", 200, body=schemas.QUEUE_PATCH,
-           answer=shown("queue"))
+@TABLE.add(
+    "PATCH",
+    "/queues/<id>",
+    "gpu:queues:change",
+    200,
+    body=schemas.QUEUE_PATCH,
+    answer=shown("queue"),
+)
 def change_queue(call: Call) -> Answer:
     """Change a queue."""
     row = call.services.queues.change(
-        call.caller, call.args["id"], call.body["queue"], call.generation())
+        call.caller, call.args["id"], call.body["queue"], call.generation()
+    )
     return Answer(200, {"queue": queue_view(row, call)}, tagged(row))
 
 

@@ -25,8 +25,10 @@ def time(value: datetime | None) -> str | None:
 def common(row: Row, path: str) -> dict[str, Any]:
     """What every object has."""
     return {
-        "id": row.id, "project_id": getattr(row, "project_id", None),
-        "created_at": time(row.created_at), "updated_at": time(row.updated_at),
+        "id": row.id,
+        "project_id": getattr(row, "project_id", None),
+        "created_at": time(row.created_at),
+        "updated_at": time(row.updated_at),
         "generation": row.generation,
         "links": [{"rel": "self", "href": f"/v1/{path}/{row.id}"}],
     }
@@ -37,30 +39,37 @@ def tagged(row: Any) -> dict[str, str]:
     return {"ETag": f'"{row.generation}"'}
 
 
-def page_of(call: Call, nouns: str, fetch: Fetch, view: Callable[[Any], dict[str, Any]],
-            key: Callable[[Any], str] = lambda item: str(item.id)) -> Answer:
+def page_of(
+    call: Call,
+    nouns: str,
+    fetch: Fetch,
+    view: Callable[[Any], dict[str, Any]],
+    key: Callable[[Any], str] = lambda item: str(item.id),
+) -> Answer:
     """One page of a list, with the link to the next."""
     assert call.listing is not None  # rows with this verb have one
-    wanted = listing.read(call.listing, call.query, call.caller.project_id,
-                          call.caller.sees_all)
+    wanted = listing.read(call.listing, call.query, call.caller.project_id, call.caller.sees_all)
     rows, total = fetch(wanted.page, wanted.with_count)
     body: dict[str, Any] = {nouns: [view(row) for row in rows], "links": []}
     if len(rows) == wanted.page.limit:
         query = {**call.query, "marker": key(rows[-1])}
-        body["links"].append({"rel": "next",
-                              "href": f"{call.path}?{urlencode(query)}"})
+        body["links"].append({"rel": "next", "href": f"{call.path}?{urlencode(query)}"})
     if total is not None:
         body["count"] = total
     return Answer(200, body)
 
 
-def once(call: Call, status: int, noun: str, path: str,
-         view: Callable[[Any], dict[str, Any]]) -> tuple[Once, Callable[[Any], Answer]]:
+def once(
+    call: Call, status: int, noun: str, path: str, view: Callable[[Any], dict[str, Any]]
+) -> tuple[Once, Callable[[Any], Answer]]:
     """How a creating request keeps its answer, and gives it."""
+
     def render(created: Any) -> Kept:
         shown = view(created)
-        headers = {"Location": f"{call.base_url.rstrip('/')}/v1/{path}/{shown['id']}",
-                   "ETag": f'"{shown["generation"]}"'}
+        headers = {
+            "Location": f"{call.base_url.rstrip('/')}/v1/{path}/{shown['id']}",
+            "ETag": f'"{shown["generation"]}"',
+        }
         return status, {noun: shown}, headers
 
     def answer(created: Any) -> Answer:

@@ -13,8 +13,14 @@ class ListDevices(ListNoun):
     noun = "device"
     items = "devices"
     columns = ("id", "host_id", "address", "gpu_type", "health", "used_milli")
-    long_columns = ("memory_mib", "mode", "link_group", "numa_node", "allocated_to",
-                    "health_reason")
+    long_columns = (
+        "memory_mib",
+        "mode",
+        "link_group",
+        "numa_node",
+        "allocated_to",
+        "health_reason",
+    )
     scoped = False
     filters = (
         Option("--host", "On the host with this id", field="host_id"),
@@ -38,9 +44,7 @@ class QuarantineDevice(ActOnNoun):
     noun = "device"
     action = "quarantine"
     details = (Option("--reason", "Why; shown with it"),)
-    example = (
-        "openstack gpu device quarantine 6f0c2f0e-4c6c-4a7e-9a39-2f5f0b7c1a11 --reason xid79"
-    )
+    example = "openstack gpu device quarantine 6f0c2f0e-4c6c-4a7e-9a39-2f5f0b7c1a11 --reason xid79"
 
 
 class ReleaseDevice(ActOnNoun):

@@ -17,13 +17,20 @@ from gpuservice.clients.osc.generic import (
 from gpuservice.clients.osc.options import Option, collected
 from gpuservice.clients.osc.values import boolean, memory
 
-_PROJECT = Option("--project", "A project that may use it although it is not public; repeat "
-                  "for more", field="projects", many="list")
+_PROJECT = Option(
+    "--project",
+    "A project that may use it although it is not public; repeat for more",
+    field="projects",
+    many="list",
+)
 _FREE = (
     Option("--public", "Whether every project may use it: true or false", boolean),
     Option("--price-per-hour", "Price of a node's hour in minor currency units", int),
-    Option("--numa-policy", "How close its parts must be",
-           choices=("required", "preferred", "legacy", "socket")),
+    Option(
+        "--numa-policy",
+        "How close its parts must be",
+        choices=("required", "preferred", "legacy", "socket"),
+    ),
 )
 
 
@@ -58,13 +65,15 @@ class CreateFlavor(CreateNoun):
     fields = (
         Option("--gpu-type", "GPU type of its nodes", required=True),
         Option("--gpus", "GPUs of a node", int, "gpu_count", required=True),
-        Option("--mode", "How the GPUs are given",
-               choices=("passthrough", "vgpu", "mig", "baremetal")),
+        Option(
+            "--mode", "How the GPUs are given", choices=("passthrough", "vgpu", "mig", "baremetal")
+        ),
         Option("--partition", "Partition of the type, for the modes mig and vgpu"),
         Option("--vcpus", "CPUs of a node", int),
         Option("--memory", "Memory of a node, in MiB or like 512GiB", memory, "memory_mib"),
         Option("--disk", "Disk of a node in GiB", int, "disk_gib"),
-        *_FREE, _PROJECT,
+        *_FREE,
+        _PROJECT,
     )
     example = "openstack gpu flavor create a100x4 --gpu-type a100-80gb --gpus 4 --memory 512GiB"
 
@@ -89,8 +98,12 @@ class UnsetFlavor(SetNoun):
 
     noun = "flavor"
     fields = (
-        Option("--project", "A project that may use it no longer; repeat for more",
-               field="projects", many="list"),
+        Option(
+            "--project",
+            "A project that may use it no longer; repeat for more",
+            field="projects",
+            many="list",
+        ),
         Option("--price", "Have no price", field="price_per_hour", const="none"),
     )
     example = "openstack gpu flavor unset a100x4 --project 8f2a4c"
@@ -128,8 +141,9 @@ class SyncFlavor(ShowNoun):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """Sync and show status and differences."""
         answer = self.gpu.sync_flavor(self.one(parsed_args.target), parsed_args.dry_run)
-        return self.shown(parsed_args, {
-            **answer["flavor"], "differences": answer.get("differences", [])})
+        return self.shown(
+            parsed_args, {**answer["flavor"], "differences": answer.get("differences", [])}
+        )
 
 
 class ShowCapacity(ShowNoun):

@@ -25,8 +25,11 @@ _HIDDEN = ("links", "location")
 #: Fields that a show begins with.
 _FIRST = ("id", "name", "project_id", "status")
 
-_PROJECT = Option("--project", "of this project (as an administrator; without "
-                  "authentication: as this project)", metavar="<project>")
+_PROJECT = Option(
+    "--project",
+    "of this project (as an administrator; without authentication: as this project)",
+    metavar="<project>",
+)
 
 
 class _HelpFormatter(_argparse.SmartHelpFormatter):
@@ -102,7 +105,8 @@ class NounCommand(GpuCommand):
         if not is_id(name_or_id):
             word = self.noun.replace("_", " ")
             raise exceptions.CommandError(
-                f"{name_or_id!r} is no id; a {word} has no name, list them to see their ids.")
+                f"{name_or_id!r} is no id; a {word} has no name, list them to see their ids."
+            )
         return getattr(self.gpu, f"get_{self.noun}")(name_or_id)
 
     def add_target(self, parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
@@ -115,8 +119,9 @@ class NounCommand(GpuCommand):
 class ShowCommand(NounCommand, command.ShowOne):
     """Base of what prints one object."""
 
-    def shown(self, parsed_args: argparse.Namespace, body: Any
-              ) -> tuple[Sequence[str], Sequence[Any]]:
+    def shown(
+        self, parsed_args: argparse.Namespace, body: Any
+    ) -> tuple[Sequence[str], Sequence[Any]]:
         """An object, or a dict, as columns and values."""
         if isinstance(body, resource.Resource):
             body = body.to_dict(headers=False, computed=False, original_names=True)
@@ -142,13 +147,15 @@ class ListNoun(NounCommand, command.Lister):
         parser.add_argument("--limit", type=int, metavar="<n>", help="At most so many")
         parser.add_argument("--marker", metavar="<id>", help="Begin after the one with this id")
         # cliff's own --sort-column orders what was fetched; this one the service.
-        parser.add_argument("--sort", metavar="<key>[:asc|desc],...",
-                            help="Let the service order them so")
+        parser.add_argument(
+            "--sort", metavar="<key>[:asc|desc],...", help="Let the service order them so"
+        )
         parser.add_argument("--long", action="store_true", help="More columns")
         if self.scoped:
             _PROJECT.add_to(parser)
-            parser.add_argument("--all-projects", action="store_true",
-                                help="Those of all projects (administrators)")
+            parser.add_argument(
+                "--all-projects", action="store_true", help="Those of all projects (administrators)"
+            )
         add_all(parser, self.filters)
         return parser
 
@@ -182,11 +189,16 @@ class ListNoun(NounCommand, command.Lister):
             columns += self.long_columns
         rows = [
             [values.for_output(cell(one, column), parsed_args.formatter) for column in columns]
-            for one in self.objects(parsed_args)]
+            for one in self.objects(parsed_args)
+        ]
         return columns, rows
 
-    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str],
-                       data: Iterable[Sequence[Any]]) -> int:
+    def produce_output(
+        self,
+        parsed_args: argparse.Namespace,
+        column_names: Sequence[str],
+        data: Iterable[Sequence[Any]],
+    ) -> int:
         """Print; the format ``value`` with tabs between, and ``-`` for what is absent, so that
         ``while read a b`` never mixes columns up."""
         if parsed_args.formatter != "value":
@@ -196,7 +208,8 @@ class ListNoun(NounCommand, command.Lister):
         unknown = [name for name in chosen if name not in column_names]
         if unknown:
             raise exceptions.CommandError(
-                f"There is no column {unknown[0]!r}; there are: {', '.join(column_names)}.")
+                f"There is no column {unknown[0]!r}; there are: {', '.join(column_names)}."
+            )
         places = [column_names.index(name) for name in chosen]
         for row in data:
             cells = [str(row[place]) for place in places]
@@ -212,8 +225,11 @@ def cell(item: Any, column: str) -> Any:
     for name in column.split("."):
         if value is None:
             return None
-        value = value.get(name) if isinstance(value, dict) and not isinstance(
-            value, resource.Resource) else getattr(value, name, None)
+        value = (
+            value.get(name)
+            if isinstance(value, dict) and not isinstance(value, resource.Resource)
+            else getattr(value, name, None)
+        )
     return value
 
 
@@ -294,8 +310,13 @@ class DeleteNoun(NounCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Delete each; what fails is told, the others go on."""
-        each(self, parsed_args.target, lambda one: getattr(self.gpu, f"delete_{self.noun}")(
-            one.id, ignore_missing=False, **match(parsed_args)))
+        each(
+            self,
+            parsed_args.target,
+            lambda one: getattr(self.gpu, f"delete_{self.noun}")(
+                one.id, ignore_missing=False, **match(parsed_args)
+            ),
+        )
 
 
 class ActOnNoun(NounCommand):
@@ -316,8 +337,7 @@ class ActOnNoun(NounCommand):
         """Ask for it on each; what fails is told, the others go on."""
         details = collected(self.details, parsed_args)
         self.sent = {self.action: details}
-        each(self, parsed_args.target,
-             lambda one: one.act(self.gpu, self.action, details))
+        each(self, parsed_args.target, lambda one: one.act(self.gpu, self.action, details))
 
 
 def each(doing: NounCommand, targets: Sequence[str], work: Any) -> None:
@@ -330,8 +350,9 @@ def each(doing: NounCommand, targets: Sequence[str], work: Any) -> None:
         try:
             work(doing.one(target))
         except Exception as error:
-            failure = error if isinstance(error, exceptions.CommandError) else told(
-                error, doing.sent)
+            failure = (
+                error if isinstance(error, exceptions.CommandError) else told(error, doing.sent)
+            )
             if failure is None:
                 raise
             failures.append(f"{target}: {failure}" if len(targets) > 1 else str(failure))
@@ -341,8 +362,12 @@ def each(doing: NounCommand, targets: Sequence[str], work: Any) -> None:
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
     """The option that guards against somebody else's change."""
-    parser.add_argument("--generation", type=int, metavar="<n>",
-                        help="Only if it still has this generation (see show)")
+    parser.add_argument(
+        "--generation",
+        type=int,
+        metavar="<n>",
+        help="Only if it still has this generation (see show)",
+    )
 
 
 def match(parsed_args: argparse.Namespace) -> dict[str, str]:

@@ -13,8 +13,13 @@ _FIELDS = (
     Option("--pci-id", "vendor:product in hex; repeat for more", field="pci_ids", many="list"),
     Option("--architecture", "For example ampere"),
     Option("--interconnect", "For example nvlink"),
-    Option("--partition", "A MIG or vGPU profile as JSON; repeat for more", json_value,
-           "partitions", many="list"),
+    Option(
+        "--partition",
+        "A MIG or vGPU profile as JSON; repeat for more",
+        json_value,
+        "partitions",
+        many="list",
+    ),
     Option("--resource-class", "Placement's resource class"),
     Option("--trait", "A trait of Placement; repeat for more", field="traits", many="list"),
 )

@@ -20,8 +20,11 @@ class ListHosts(ListNoun):
         Option("--name", "With this name"),
         Option("--kind", "Of this kind", choices=("hypervisor", "baremetal", "standalone")),
         Option("--state", "In this state", choices=("up", "down")),
-        Option("--status", "With this status",
-               choices=("enabled", "cordoned", "draining", "maintenance")),
+        Option(
+            "--status",
+            "With this status",
+            choices=("enabled", "cordoned", "draining", "maintenance"),
+        ),
         Option("--rack", "In this rack"),
     )
     example = "openstack gpu host list --status draining"

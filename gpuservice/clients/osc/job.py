@@ -17,8 +17,18 @@ from gpuservice.clients.osc.generic import (
 from gpuservice.clients.osc.options import Option
 from gpuservice.clients.osc.values import duration, pair
 
-STATUSES = ("held", "queued", "starting", "running", "preempting", "cancelling", "succeeded",
-            "failed", "cancelled", "timed_out")
+STATUSES = (
+    "held",
+    "queued",
+    "starting",
+    "running",
+    "preempting",
+    "cancelling",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "timed_out",
+)
 
 
 def priority(text: str) -> int | str:
@@ -37,25 +47,48 @@ class ListJobs(ListNoun):
     items = "jobs"
     columns = ("id", "name", "queue", "status", "priority", "waiting.code")
     long_columns = (
-        "kind", "attempt", "failure_class", "exit_code", "waiting.position",
-        "waiting.estimated_start_at", "waiting.summary", "created_at", "started_at", "ended_at",
-        "nodes", "counts", "labels", "user_id", "project_id")
+        "kind",
+        "attempt",
+        "failure_class",
+        "exit_code",
+        "waiting.position",
+        "waiting.estimated_start_at",
+        "waiting.summary",
+        "created_at",
+        "started_at",
+        "ended_at",
+        "nodes",
+        "counts",
+        "labels",
+        "user_id",
+        "project_id",
+    )
     filters = (
         Option("--name", "With this name"),
-        Option("--status", "With this status; repeat for several", choices=STATUSES,
-               many="list"),
+        Option("--status", "With this status; repeat for several", choices=STATUSES, many="list"),
         Option("--queue", "In this queue"),
-        Option("--kind", "Of this kind",
-               choices=("interactive", "training", "evaluation", "data", "service")),
+        Option(
+            "--kind",
+            "Of this kind",
+            choices=("interactive", "training", "evaluation", "data", "service"),
+        ),
         Option("--user", "Of the user with this id", field="user_id"),
         Option("--waiting-code", "Waiting for this reason, like insufficient_gpus"),
         Option("--failure-class", "Failed in this way, like out_of_memory"),
-        Option("--label", "With this label; repeat for several", pair, "labels", "KEY=VALUE",
-               many="map"),
+        Option(
+            "--label",
+            "With this label; repeat for several",
+            pair,
+            "labels",
+            "KEY=VALUE",
+            many="map",
+        ),
     )
-    example = ("openstack gpu job list --status running --status queued\n"
-               "openstack gpu job list -f value -c id -c status | while read id status; do "
-               'echo "$id is $status"; done')
+    example = (
+        "openstack gpu job list --status running --status queued\n"
+        "openstack gpu job list -f value -c id -c status | while read id status; do "
+        'echo "$id is $status"; done'
+    )
 
 
 class ShowJob(ShowNoun):
@@ -71,26 +104,33 @@ class SetJob(SetNoun):
     noun = "job"
     fields = (
         Option("--priority", "low, normal, high, urgent, or 0 to 1000", priority),
-        Option("--max-runtime", "Time limit, like 90s, 15m, 1h or 2d", duration,
-               "max_runtime_s"),
-        Option("--label", "Set a label; repeat for several", pair, "labels", "KEY=VALUE",
-               many="map"),
+        Option("--max-runtime", "Time limit, like 90s, 15m, 1h or 2d", duration, "max_runtime_s"),
+        Option(
+            "--label", "Set a label; repeat for several", pair, "labels", "KEY=VALUE", many="map"
+        ),
     )
     example = "openstack gpu job set resnet-sweep --priority high --label team=vision"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Labels can go, too."""
         parser = super().get_parser(prog_name)
-        parser.add_argument("--unset-label", action="append", default=[], metavar="KEY",
-                            help="Remove a label; repeat for several")
+        parser.add_argument(
+            "--unset-label",
+            action="append",
+            default=[],
+            metavar="KEY",
+            help="Remove a label; repeat for several",
+        )
         return parser
 
     def changes(self, parsed_args: argparse.Namespace, target: Any) -> dict[str, Any]:
         """A label set to null goes."""
         changes = super().changes(parsed_args, target)
         if parsed_args.unset_label:
-            changes["labels"] = {**changes.get("labels", {}),
-                                 **dict.fromkeys(parsed_args.unset_label)}
+            changes["labels"] = {
+                **changes.get("labels", {}),
+                **dict.fromkeys(parsed_args.unset_label),
+            }
         return changes
 
 
@@ -168,7 +208,8 @@ class BelowJob(ListNoun):
     def objects(self, parsed_args: argparse.Namespace) -> Iterable[Any]:
         """What lies below the job."""
         found: Iterable[Any] = getattr(self.gpu, self.below)(
-            self.one(parsed_args.target), **self.query(parsed_args))
+            self.one(parsed_args.target), **self.query(parsed_args)
+        )
         return found
 
 
@@ -176,8 +217,16 @@ class ListAttempts(BelowJob):
     """List a job's attempts, newest first."""
 
     below = "job_attempts"
-    columns = ("number", "index", "status", "outcome", "failure_class", "exit_code", "started_at",
-               "ended_at")
+    columns = (
+        "number",
+        "index",
+        "status",
+        "outcome",
+        "failure_class",
+        "exit_code",
+        "started_at",
+        "ended_at",
+    )
     long_columns = ("id", "stop_reason", "evidence", "tasks")
     filters = (Option("--index", "Of this element of the array", int),)
     example = "openstack gpu job attempts resnet-sweep --long"
@@ -187,8 +236,7 @@ class ListElements(BelowJob):
     """List the elements of an array that have started, ended or wait for another attempt."""
 
     below = "job_elements"
-    columns = ("index", "status", "attempt", "failure_class", "exit_code", "started_at",
-               "ended_at")
+    columns = ("index", "status", "attempt", "failure_class", "exit_code", "started_at", "ended_at")
     long_columns = ("status_reason", "queued_at")
     example = "openstack gpu job elements sweep"
 

@@ -44,24 +44,33 @@ class DownloadArtifacts(NounCommand):
         """Which, and where to."""
         parser = super().get_parser(prog_name)
         self.add_target(parser)
-        parser.add_argument("--path", action="append", default=[], metavar="<path>",
-                            help="Only this one, or those below it, as gpu job artifacts names "
-                            "them; repeat for more")
-        parser.add_argument("--index", type=int, metavar="<n>",
-                            help="Of this element of the array")
-        parser.add_argument("--dest", default=".", metavar="<directory>",
-                            help="Where to (the current directory)")
+        parser.add_argument(
+            "--path",
+            action="append",
+            default=[],
+            metavar="<path>",
+            help="Only this one, or those below it, as gpu job artifacts names "
+            "them; repeat for more",
+        )
+        parser.add_argument("--index", type=int, metavar="<n>", help="Of this element of the array")
+        parser.add_argument(
+            "--dest", default=".", metavar="<directory>", help="Where to (the current directory)"
+        )
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Download each, telling its path."""
         job = self.one(parsed_args.target)
         query = {} if parsed_args.index is None else {"index": parsed_args.index}
-        found = [one for one in self.gpu.job_artifacts(job, **query)
-                 if _wanted(one.path, parsed_args.path)]
+        found = [
+            one
+            for one in self.gpu.job_artifacts(job, **query)
+            if _wanted(one.path, parsed_args.path)
+        ]
         if not found:
-            raise exceptions.CommandError("The job has no such artifacts (they appear when an "
-                                          "attempt has ended).")
+            raise exceptions.CommandError(
+                "The job has no such artifacts (they appear when an attempt has ended)."
+            )
         root = Path(parsed_args.dest)
         root.mkdir(parents=True, exist_ok=True)
         for artifact in found:
@@ -76,14 +85,17 @@ class DownloadArtifacts(NounCommand):
         handle, name = tempfile.mkstemp(prefix=".download-", dir=target.parent)
         digest = hashlib.sha256()
         try:
-            with os.fdopen(handle, "wb") as file, self.gpu.open_job_artifact(
-                    job, artifact.path, artifact.index if job.array else None) as response:
+            with (
+                os.fdopen(handle, "wb") as file,
+                self.gpu.open_job_artifact(
+                    job, artifact.path, artifact.index if job.array else None
+                ) as response,
+            ):
                 for chunk in response.iter_content(_CHUNK):
                     digest.update(chunk)
                     file.write(chunk)
             if artifact.sha256 and digest.hexdigest() != artifact.sha256:
-                raise exceptions.CommandError(
-                    f"{artifact.path} did not arrive whole; try again.")
+                raise exceptions.CommandError(f"{artifact.path} did not arrive whole; try again.")
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(name, 0o666 & ~umask)
@@ -94,8 +106,7 @@ class DownloadArtifacts(NounCommand):
 
 
 def _wanted(path: str, asked: Sequence[str]) -> bool:
-    return not asked or any(path == one or path.startswith(one.rstrip("/") + "/")
-                            for one in asked)
+    return not asked or any(path == one or path.startswith(one.rstrip("/") + "/") for one in asked)
 
 
 def below(root: Path, path: str) -> Path:
@@ -106,11 +117,15 @@ def below(root: Path, path: str) -> Path:
     """
     parts = path.split("/")
     wrong = (
-        any(part in ("", ".", "..") for part in parts) or "\\" in path
-        or any(ord(one) < 32 or ord(one) == 127 for one in path) or Path(path).is_absolute())
+        any(part in ("", ".", "..") for part in parts)
+        or "\\" in path
+        or any(ord(one) < 32 or ord(one) == 127 for one in path)
+        or Path(path).is_absolute()
+    )
     target = root.joinpath(*parts)
     if wrong or not target.parent.resolve().is_relative_to(root.resolve()):
         raise exceptions.CommandError(
             f"The service named the artifact {path!r}, which leads out of {str(root)!r}; "
-            "nothing was written there.")
+            "nothing was written there."
+        )
     return target

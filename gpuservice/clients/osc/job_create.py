@@ -33,30 +33,40 @@ class CreateJob(ShowCommand):
     example = (
         "openstack gpu job create --queue vision --gpus 4 --gpu-type a100-80gb --tasks 2 "
         "--max-runtime 1h --wait -- python3 train.py\n"
-        "openstack gpu job create --file job.yaml --priority high --follow")
+        "openstack gpu job create --file job.yaml --priority high --follow"
+    )
     _code = 0
     _silent = False
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The request, and what happens then."""
         parser = super().get_parser(prog_name)
-        parser.add_argument("--file", metavar="<file>",
-                            help="YAML or JSON with the job's fields; options go before them")
-        parser.add_argument("--script", metavar="<file>",
-                            help="Run this file (by its #! line) in place of a command")
+        parser.add_argument(
+            "--file",
+            metavar="<file>",
+            help="YAML or JSON with the job's fields; options go before them",
+        )
+        parser.add_argument(
+            "--script",
+            metavar="<file>",
+            help="Run this file (by its #! line) in place of a command",
+        )
         for title, options in GROUPS.items():
             add_all(parser.add_argument_group(title), options)
         then = parser.add_mutually_exclusive_group()
-        then.add_argument("--dry-run", action="store_true",
-                          help="Only say where and when it would run")
-        then.add_argument("--wait", action="store_true",
-                          help="Wait for its end, showing its stage")
-        then.add_argument("--follow", action="store_true",
-                          help="Wait for its end, showing the first task's log")
-        parser.add_argument("--project", metavar="<project>",
-                            help="As this project (only without authentication)")
-        parser.add_argument("argv", nargs="*", metavar="-- <program> <argument>",
-                            help="What to run")
+        then.add_argument(
+            "--dry-run", action="store_true", help="Only say where and when it would run"
+        )
+        then.add_argument("--wait", action="store_true", help="Wait for its end, showing its stage")
+        then.add_argument(
+            "--follow", action="store_true", help="Wait for its end, showing the first task's log"
+        )
+        parser.add_argument(
+            "--project", metavar="<project>", help="As this project (only without authentication)"
+        )
+        parser.add_argument(
+            "argv", nargs="*", metavar="-- <program> <argument>", help="What to run"
+        )
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
@@ -72,8 +82,9 @@ class CreateJob(ShowCommand):
             job = self._see_through(job, parsed_args.follow)
         return self.shown(parsed_args, job)
 
-    def _dry_run(self, parsed_args: argparse.Namespace, request: dict[str, Any]
-                 ) -> tuple[Sequence[str], Sequence[Any]]:
+    def _dry_run(
+        self, parsed_args: argparse.Namespace, request: dict[str, Any]
+    ) -> tuple[Sequence[str], Sequence[Any]]:
         answer = self.gpu.dry_run_job(request)["dry_run"]
         explanation = answer.get("explanation")
         if explanation and parsed_args.formatter == "table":
@@ -101,8 +112,9 @@ class CreateJob(ShowCommand):
         self._code = 0 if job.status == "succeeded" else 1
         return job
 
-    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str],
-                       data: Sequence[Any]) -> int:
+    def produce_output(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]
+    ) -> int:
         """The job; nothing behind a followed log."""
         if not self._silent:
             super().produce_output(parsed_args, column_names, data)

@@ -14,8 +14,9 @@ from gpuservice.clients.osc.values import compact
 
 def story(explanation: Mapping[str, Any]) -> str:
     """An explanation as a person reads it."""
-    return "\n".join(compact(line) if not line.startswith(" ") else line
-                     for line in _lines(explanation))
+    return "\n".join(
+        compact(line) if not line.startswith(" ") else line for line in _lines(explanation)
+    )
 
 
 def _lines(explanation: Mapping[str, Any]) -> Iterator[str]:
@@ -25,14 +26,22 @@ def _lines(explanation: Mapping[str, Any]) -> Iterator[str]:
         yield f"Position {explanation['position']} in line."
     if explanation.get("estimated_start_at"):
         basis = explanation.get("estimate_basis")
-        yield (f"Expected start: {local(explanation['estimated_start_at'])}"
-               + (f" (by {basis})." if basis else "."))
-    yield from _listed("Reasons:", [
-        f"{one.get('code')}: {one.get('detail') or ''}" for one in explanation.get("reasons") or ()
-    ])
+        yield (
+            f"Expected start: {local(explanation['estimated_start_at'])}"
+            + (f" (by {basis})." if basis else ".")
+        )
+    yield from _listed(
+        "Reasons:",
+        [
+            f"{one.get('code')}: {one.get('detail') or ''}"
+            for one in explanation.get("reasons") or ()
+        ],
+    )
     yield from _listed("Held by:", [_holder(one) for one in explanation.get("holders") or ()])
-    yield from _listed("It would start now with:", [
-        _change(one.get("change") or {}) for one in explanation.get("would_start_now_if") or ()])
+    yield from _listed(
+        "It would start now with:",
+        [_change(one.get("change") or {}) for one in explanation.get("would_start_now_if") or ()],
+    )
     yield from _listed("It runs at:", [_place(one) for one in explanation.get("placement") or ()])
     failure = explanation.get("failure")
     if failure:
@@ -82,8 +91,9 @@ class ExplainJob(ShowCommand):
     """Explain why a job waits and what would help, where it runs, or why it failed."""
 
     noun = "job"
-    example = ("openstack gpu job explain resnet-sweep\n"
-               "openstack gpu job explain resnet-sweep -f json")
+    example = (
+        "openstack gpu job explain resnet-sweep\nopenstack gpu job explain resnet-sweep -f json"
+    )
     _told = False
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -100,8 +110,9 @@ class ExplainJob(ShowCommand):
             self._told = True
         return self.shown(parsed_args, explanation)
 
-    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str],
-                       data: Sequence[Any]) -> int:
+    def produce_output(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]
+    ) -> int:
         """What the story has not told."""
         if self._told:
             return 0

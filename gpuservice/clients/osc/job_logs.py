@@ -21,9 +21,17 @@ _POLL_S = 1.0
 _TAIL_BYTES = 16_384
 
 
-def follow(gpu: Proxy, job_id: str, line: LiveLine | None = None, *, name: str = "stdout",
-           task: int = 0, index: int | None = None, attempt: int | None = None,
-           offset: int = 0) -> Iterator[bytes]:
+def follow(
+    gpu: Proxy,
+    job_id: str,
+    line: LiveLine | None = None,
+    *,
+    name: str = "stdout",
+    task: int = 0,
+    index: int | None = None,
+    attempt: int | None = None,
+    offset: int = 0,
+) -> Iterator[bytes]:
     """Generate a job's log over all its attempts from the last one on, until the job has ended.
 
     :param line: shows why the job waits, until its first byte comes.
@@ -40,8 +48,9 @@ def follow(gpu: Proxy, job_id: str, line: LiveLine | None = None, *, name: str =
         if line is not None:
             line.show(job)
             line.close()
-        stream = LogStream(name, task, index, attempt or (number or None) if index is None
-                           else attempt)
+        stream = LogStream(
+            name, task, index, attempt or (number or None) if index is None else attempt
+        )
         yield from gpu.follow_job_log(job_id, stream, offset=offset)
         offset = 0
         if attempt is not None or not _next_attempt(gpu, job_id, number, index):
@@ -67,27 +76,34 @@ class ShowLogs(NounCommand):
     """
 
     noun = "job"
-    example = ("openstack gpu job logs resnet-sweep --follow\n"
-               "openstack gpu job logs sweep --index 7 --stderr --tail 20")
+    example = (
+        "openstack gpu job logs resnet-sweep --follow\n"
+        "openstack gpu job logs sweep --index 7 --stderr --tail 20"
+    )
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Which stream, from where, how long."""
         parser = super().get_parser(prog_name)
         self.add_target(parser)
         parser.add_argument("--follow", action="store_true", help="Go on until the job has ended")
-        parser.add_argument("--task", type=int, default=0, metavar="<rank>",
-                            help="Of this task of the gang (0)")
-        parser.add_argument("--index", type=int, metavar="<n>",
-                            help="Of this element of the array")
-        parser.add_argument("--attempt", type=int, metavar="<n>",
-                            help="Of this attempt (the last)")
+        parser.add_argument(
+            "--task", type=int, default=0, metavar="<rank>", help="Of this task of the gang (0)"
+        )
+        parser.add_argument("--index", type=int, metavar="<n>", help="Of this element of the array")
+        parser.add_argument("--attempt", type=int, metavar="<n>", help="Of this attempt (the last)")
         parser.add_argument("--stderr", action="store_true", help="The standard error stream")
         where = parser.add_mutually_exclusive_group()
         where.add_argument("--tail", type=int, metavar="<lines>", help="Only the last lines")
-        where.add_argument("--offset", type=int, default=0, metavar="<bytes>",
-                           help="From this byte; negative: from the end")
-        parser.add_argument("--raw", action="store_true",
-                            help="Also on a terminal every byte as it is")
+        where.add_argument(
+            "--offset",
+            type=int,
+            default=0,
+            metavar="<bytes>",
+            help="From this byte; negative: from the end",
+        )
+        parser.add_argument(
+            "--raw", action="store_true", help="Also on a terminal every byte as it is"
+        )
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -108,9 +124,15 @@ class ShowLogs(NounCommand):
                 if parsed_args.tail is None:
                     self._print(job.id, stream, offset, clean)
                 return
-            for piece in follow(self.gpu, job.id, name=name, task=parsed_args.task,
-                                index=parsed_args.index, attempt=parsed_args.attempt,
-                                offset=offset):
+            for piece in follow(
+                self.gpu,
+                job.id,
+                name=name,
+                task=parsed_args.task,
+                index=parsed_args.index,
+                attempt=parsed_args.attempt,
+                offset=offset,
+            ):
                 _write(piece, clean)
         except KeyboardInterrupt:
             self.app.stderr.write("\n")
@@ -139,7 +161,7 @@ class ShowLogs(NounCommand):
                 data, offset = data + piece.data, piece.offset
             ends = data.splitlines(keepends=True)
             if len(ends) > lines or len(data) < back:
-                return b"".join(ends[len(ends) - min(lines, len(ends)):]), offset
+                return b"".join(ends[len(ends) - min(lines, len(ends)) :]), offset
             back *= 2
 
 

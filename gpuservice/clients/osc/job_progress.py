@@ -68,7 +68,7 @@ class LiveLine:
         self._last = text
         if self._live:
             width = max(shutil.get_terminal_size().columns - 1, 20)
-            cut = text if len(text) <= width else text[:width - 1] + "…"
+            cut = text if len(text) <= width else text[: width - 1] + "…"
             self._stream.write(f"\r{cut}\x1b[K")
         else:
             self._stream.write(text + "\n")

@@ -20,8 +20,12 @@ class WaitJob(NounCommand):
         """For which, how long."""
         parser = super().get_parser(prog_name)
         self.add_target(parser, "+")
-        parser.add_argument("--timeout", type=duration, metavar="<duration>",
-                            help="Give up after this, like 90s, 15m or 2h, with exit code 1")
+        parser.add_argument(
+            "--timeout",
+            type=duration,
+            metavar="<duration>",
+            help="Give up after this, like 90s, 15m or 2h, with exit code 1",
+        )
         parser.add_argument("--quiet-wait", action="store_true", help="Show nothing meanwhile")
         return parser
 
@@ -32,8 +36,10 @@ class WaitJob(NounCommand):
             line = LiveLine(self.app.stderr)
             try:
                 job = self.gpu.wait_for_job(
-                    self.one(target).id, timeout_s=parsed_args.timeout,
-                    seen=None if parsed_args.quiet_wait else line.show)
+                    self.one(target).id,
+                    timeout_s=parsed_args.timeout,
+                    seen=None if parsed_args.quiet_wait else line.show,
+                )
             finally:
                 line.close()
             succeeded = succeeded and job.status == "succeeded"

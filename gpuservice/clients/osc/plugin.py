@@ -29,7 +29,9 @@ def build_option_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentPar
     """The global option of the service; called before the shell makes its auth plugin."""
     tolerate_identity()
     parser.add_argument(
-        "--os-gpu-api-version", metavar="<gpu-api-version>",
+        "--os-gpu-api-version",
+        metavar="<gpu-api-version>",
         default=utils.env("OS_GPU_API_VERSION"),
-        help=f"GPU API version, default={DEFAULT_API_VERSION} (Env: OS_GPU_API_VERSION)")
+        help=f"GPU API version, default={DEFAULT_API_VERSION} (Env: OS_GPU_API_VERSION)",
+    )
     return parser

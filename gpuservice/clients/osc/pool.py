@@ -23,11 +23,16 @@ _SIZES = (
     Option("--max-nodes", "At most so many nodes", int),
     Option("--target-nodes", "So many nodes (where min and max are equal or nothing scales)", int),
     Option("--autoscale", "Grow and shrink with the work: true or false", boolean),
-    Option("--idle-timeout", "Give a node back when it was idle so long", duration,
-           "idle_timeout_s"),
+    Option(
+        "--idle-timeout", "Give a node back when it was idle so long", duration, "idle_timeout_s"
+    ),
     Option("--on-shortage", "What to do when a node cannot be had", choices=("wait", "fail")),
-    Option("--share-with", "A project that may use it, or *; repeat for more",
-           field="shared_with", many="list"),
+    Option(
+        "--share-with",
+        "A project that may use it, or *; repeat for more",
+        field="shared_with",
+        many="list",
+    ),
     Option("--isolation", "Between projects", choices=("node", "device", "none")),
 )
 _FIELDS = (
@@ -37,8 +42,14 @@ _FIELDS = (
     Option("--network", "A network of its nodes; repeat for more", field="networks", many="list"),
     Option("--key-name", "Key pair for its nodes"),
     Option("--engine", "What runs tasks there", choices=("agent", "none")),
-    Option("--engine-option", "An option of the engine; repeat for more", pair,
-           "engine_options", "KEY=VALUE", many="map"),
+    Option(
+        "--engine-option",
+        "An option of the engine; repeat for more",
+        pair,
+        "engine_options",
+        "KEY=VALUE",
+        many="map",
+    ),
 )
 
 
@@ -48,8 +59,16 @@ class ListPools(ListNoun):
     noun = "pool"
     items = "pools"
     columns = ("id", "name", "status", "min_nodes", "max_nodes", "target_nodes")
-    long_columns = ("flavor", "autoscale", "wanted_nodes", "engine", "isolation", "shared_with",
-                    "waiting", "fault")
+    long_columns = (
+        "flavor",
+        "autoscale",
+        "wanted_nodes",
+        "engine",
+        "isolation",
+        "shared_with",
+        "waiting",
+        "fault",
+    )
     filters = (
         Option("--name", "With this name"),
         Option("--status", "With this status"),

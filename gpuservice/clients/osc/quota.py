@@ -19,8 +19,10 @@ _COLUMNS = ("name", "limit", "used")
 def quota_rows(quota: Quota) -> list[dict[str, Any]]:
     """One row a name; -1 is no limit."""
     limits, usage = quota.limits or {}, quota.usage or {}
-    return [{"name": name, "limit": limits.get(name, -1), "used": usage.get(name, 0)}
-            for name in sorted({*limits, *usage})]
+    return [
+        {"name": name, "limit": limits.get(name, -1), "used": usage.get(name, 0)}
+        for name in sorted({*limits, *usage})
+    ]
 
 
 class _QuotaRows(ListNoun):
@@ -43,7 +45,8 @@ class _QuotaRows(ListNoun):
         """Columns and rows."""
         return self.columns, [
             [values.for_output(row.get(column), parsed_args.formatter) for column in self.columns]
-            for row in self.rows(parsed_args)]
+            for row in self.rows(parsed_args)
+        ]
 
 
 class ListQuotas(ListNoun):
@@ -75,19 +78,31 @@ class ShowQuota(_QuotaRows):
 class SetQuota(_QuotaRows):
     """Set limits of a project."""
 
-    example = ("openstack gpu quota set 8f2a4c --limit gpus=64 --limit gpus:a100-80gb=32 "
-               "--limit jobs:queued=-1")
+    example = (
+        "openstack gpu quota set 8f2a4c --limit gpus=64 --limit gpus:a100-80gb=32 "
+        "--limit jobs:queued=-1"
+    )
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Whose, and which."""
         parser = super().get_parser(prog_name)
         parser.add_argument("project", metavar="<project>", help="Project id")
         parser.add_argument(
-            "--limit", action="append", type=values.number_pair, default=[],
-            metavar="NAME=NUMBER", help="gpus, gpus:TYPE, pools, nodes, jobs:queued or "
-            "jobs:running; -1 for no limit; repeat for more")
-        parser.add_argument("--default", action="append", default=[], metavar="NAME",
-                            help="Go back to the default for this name; repeat for more")
+            "--limit",
+            action="append",
+            type=values.number_pair,
+            default=[],
+            metavar="NAME=NUMBER",
+            help="gpus, gpus:TYPE, pools, nodes, jobs:queued or "
+            "jobs:running; -1 for no limit; repeat for more",
+        )
+        parser.add_argument(
+            "--default",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="Go back to the default for this name; repeat for more",
+        )
         return parser
 
     def rows(self, parsed_args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -124,8 +139,9 @@ class ShowLimits(_QuotaRows):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Whose, where nothing is authenticated."""
         parser = super().get_parser(prog_name)
-        parser.add_argument("--project", metavar="<project>",
-                            help="As this project (only without authentication)")
+        parser.add_argument(
+            "--project", metavar="<project>", help="As this project (only without authentication)"
+        )
         return parser
 
     def rows(self, parsed_args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -135,7 +151,8 @@ class ShowLimits(_QuotaRows):
         limits = self.gpu.get_limits()
         rows = {row["name"]: row for row in quota_rows(limits)}
         for gpu_type, free in (limits.free_now or {}).items():
-            row = rows.setdefault(f"gpus:{gpu_type}", {
-                "name": f"gpus:{gpu_type}", "limit": -1, "used": 0})
+            row = rows.setdefault(
+                f"gpus:{gpu_type}", {"name": f"gpus:{gpu_type}", "limit": -1, "used": 0}
+            )
             row["free_now"] = free
         return [rows[name] for name in sorted(rows)]

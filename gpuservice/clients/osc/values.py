@@ -15,8 +15,10 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+)([smhd]?)")
 _MEMORY_MIB = {"": 1, "m": 1, "mib": 1, "g": 1024, "gib": 1024, "t": 1048576, "tib": 1048576}
 _BREAKING = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
-_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|"
-                      rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ESCAPES = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|"
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
 
 
 def duration(text: str) -> int:
@@ -24,7 +26,8 @@ def duration(text: str) -> int:
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no duration; write it like 90s, 15m, 1h30m or 2d")
+            f"{text!r} is no duration; write it like 90s, 15m, 1h30m or 2d"
+        )
     return sum(int(number) * _UNITS_S[unit] for number, unit in parts)
 
 
@@ -33,7 +36,8 @@ def memory(text: str) -> int:
     match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text)
     if match is None or match[2].lower() not in _MEMORY_MIB:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no amount of memory; write it in MiB, or like 64GiB")
+            f"{text!r} is no amount of memory; write it in MiB, or like 64GiB"
+        )
     return int(match[1]) * _MEMORY_MIB[match[2].lower()]
 
 

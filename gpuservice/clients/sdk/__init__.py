@@ -31,6 +31,13 @@ from gpuservice.clients.sdk.service import GpuService
 from gpuservice.clients.sdk.v1._proxy import Proxy
 
 __all__ = [
-    "GpuService", "Proxy", "connect", "GpuHttpError", "GpuBadRequest", "GpuForbidden",
-    "GpuNotFound", "GpuConflict", "GpuPreconditionFailed",
+    "GpuService",
+    "Proxy",
+    "connect",
+    "GpuHttpError",
+    "GpuBadRequest",
+    "GpuForbidden",
+    "GpuNotFound",
+    "GpuConflict",
+    "GpuPreconditionFailed",
 ]

@@ -36,13 +36,20 @@ def connect(
         found = openstack.connect(cloud=cloud, **options)
     elif username is not None:
         found = openstack.connect(
-            load_yaml_config=False, load_envvars=False, auth_type="http_basic",
+            load_yaml_config=False,
+            load_envvars=False,
+            auth_type="http_basic",
             auth={"endpoint": endpoint, "username": username, "password": password or ""},
-            **options)
+            **options,
+        )
     else:
         found = openstack.connect(
-            load_yaml_config=False, load_envvars=False, auth_type="none",
-            auth={"endpoint": endpoint}, **options)
+            load_yaml_config=False,
+            load_envvars=False,
+            auth_type="none",
+            auth={"endpoint": endpoint},
+            **options,
+        )
         said = {"project_id": project_id, "user_id": user_id, "gpu_roles": ",".join(roles)}
         found.config.config.update({name: value for name, value in said.items() if value})
     found.add_service(GpuService())

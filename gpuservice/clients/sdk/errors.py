@@ -30,7 +30,8 @@ class GpuHttpError(exceptions.HttpException):
         self.detail: str = _text(first.get("detail")) or self.title or _plain(response)
         source = first.get("source")
         self.pointer: str | None = (
-            _text(source.get("pointer")) if isinstance(source, Mapping) else None)
+            _text(source.get("pointer")) if isinstance(source, Mapping) else None
+        )
         meta = first.get("meta")
         self.meta: dict[str, Any] = dict(meta) if isinstance(meta, Mapping) else {}
         super().__init__(message=self.detail, response=response, details=self.detail)

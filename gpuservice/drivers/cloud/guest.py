@@ -49,7 +49,8 @@ class GuestHost:
         """Boot what should run and does not, halt what runs and should not."""
         control = self._state.control()
         active = {
-            server["id"] for server in self._state.servers()
+            server["id"]
+            for server in self._state.servers()
             if state_of(server, control) == "active"
         }
         for server_id in sorted(self._running - active):

@@ -51,36 +51,62 @@ class LocalCloud:
         types: dict[str, dict[str, Any]] = {}
         for device in self.inventory()[0].devices:
             if device.healthy:
-                types.setdefault(device.gpu_type, {
-                    "name": device.gpu_type, "vendor": device.vendor,
-                    "memory_mib": device.memory_mib, "pci_ids": [f"10de:{device.product_id}"]})
+                types.setdefault(
+                    device.gpu_type,
+                    {
+                        "name": device.gpu_type,
+                        "vendor": device.vendor,
+                        "memory_mib": device.memory_mib,
+                        "pci_ids": [f"10de:{device.product_id}"],
+                    },
+                )
         return list(types.values())
 
     def inventory(self) -> list[CloudHost]:
         """The machine with its cards."""
-        return [CloudHost(
-            name=self._name, kind="standalone", up=True, vcpus=os.cpu_count() or 1,
-            memory_mib=_memory_mib(), address=ADDRESS,
-            devices=tuple(self._device(index, card) for index, card in enumerate(self._cards())))]
+        return [
+            CloudHost(
+                name=self._name,
+                kind="standalone",
+                up=True,
+                vcpus=os.cpu_count() or 1,
+                memory_mib=_memory_mib(),
+                address=ADDRESS,
+                devices=tuple(
+                    self._device(index, card) for index, card in enumerate(self._cards())
+                ),
+            )
+        ]
 
     def create_node(self, request: NodeRequest) -> CloudNode:
         """A new file; the agent finds it."""
         if request.host_name != self._name:
-            raise CloudError(f"This machine is {self._name!r}, not {request.host_name!r}.",
-                             meta={"failure_class": "capacity", "retriable": False})
-        ordinals = {device.address: device.ordinal
-                    for host in self.inventory() for device in host.devices}
+            raise CloudError(
+                f"This machine is {self._name!r}, not {request.host_name!r}.",
+                meta={"failure_class": "capacity", "retriable": False},
+            )
+        ordinals = {
+            device.address: device.ordinal for host in self.inventory() for device in host.devices
+        }
         unknown = [one for one in request.device_addresses if one not in ordinals]
         if unknown:
-            raise CloudError(f"The machine has no card at {', '.join(unknown)}.",
-                             meta={"failure_class": "capacity", "retriable": False})
+            raise CloudError(
+                f"The machine has no card at {', '.join(unknown)}.",
+                meta={"failure_class": "capacity", "retriable": False},
+            )
         now = datetime.now(UTC)
         server = {
-            "id": str(uuid.uuid4()), "node_id": request.node_id, "name": request.name,
-            "host": self._name, "devices": list(request.device_addresses),
+            "id": str(uuid.uuid4()),
+            "node_id": request.node_id,
+            "name": request.name,
+            "host": self._name,
+            "devices": list(request.device_addresses),
             "indices": [ordinals[one] for one in request.device_addresses],
-            "address": ADDRESS, "created": now.isoformat(), "active_at": now.timestamp(),
-            "fault": None, "bootstrap_hash": request.bootstrap_hash,
+            "address": ADDRESS,
+            "created": now.isoformat(),
+            "active_at": now.timestamp(),
+            "fault": None,
+            "bootstrap_hash": request.bootstrap_hash,
         }
         with self.state.locked():
             self.state.save_server(server, request.user_data)
@@ -89,8 +115,11 @@ class LocalCloud:
     def find_nodes(self, node_ids: Sequence[str] | None = None) -> list[CloudNode]:
         """Our nodes, oldest first."""
         control = self.state.control()
-        return [as_node(server, control) for server in self.state.servers()
-                if node_ids is None or server["node_id"] in node_ids]
+        return [
+            as_node(server, control)
+            for server in self.state.servers()
+            if node_ids is None or server["node_id"] in node_ids
+        ]
 
     def delete_node(self, server_id: str) -> None:
         """The file goes, and with it what the agent runs."""
@@ -126,9 +155,16 @@ class LocalCloud:
         except Exception as error:  # NVML's errors have no common base that fakes could share
             memory, reason = 0, f"the card does not answer: {error}"
         return CloudDevice(
-            address=address, gpu_type=name, vendor="nvidia", memory_mib=memory, ordinal=index,
-            product_id=self._product(card), uuid=_text(nvml.nvmlDeviceGetUUID(card)),
-            healthy=reason is None, health_reason=reason)
+            address=address,
+            gpu_type=name,
+            vendor="nvidia",
+            memory_mib=memory,
+            ordinal=index,
+            product_id=self._product(card),
+            uuid=_text(nvml.nvmlDeviceGetUUID(card)),
+            healthy=reason is None,
+            health_reason=reason,
+        )
 
     def _memory(self, card: Any) -> int:
         return int(self._nvml().nvmlDeviceGetMemoryInfo(card).total) // _MIB

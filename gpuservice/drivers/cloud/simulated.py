@@ -24,10 +24,18 @@ from gpuservice.drivers.cloud.simulated_state import SimulatedState
 
 #: PCI vendor and product ids of the types the simulated cloud knows by name.
 KNOWN_TYPES: dict[str, dict[str, Any]] = {
-    "a100-80gb": {"vendor": "nvidia", "pci_ids": ["10de:20b5"], "architecture": "ampere",
-                  "interconnect": "nvlink"},
-    "h100": {"vendor": "nvidia", "pci_ids": ["10de:2330"], "architecture": "hopper",
-             "interconnect": "nvlink"},
+    "a100-80gb": {
+        "vendor": "nvidia",
+        "pci_ids": ["10de:20b5"],
+        "architecture": "ampere",
+        "interconnect": "nvlink",
+    },
+    "h100": {
+        "vendor": "nvidia",
+        "pci_ids": ["10de:2330"],
+        "architecture": "hopper",
+        "interconnect": "nvlink",
+    },
 }
 
 
@@ -63,9 +71,13 @@ class SimulatedCloud:
         with self.state.locked():
             failing = self._takes_failure()
             server = {
-                "id": str(uuid.uuid4()), "node_id": request.node_id, "name": request.name,
-                "host": request.host_name, "devices": list(request.device_addresses),
-                "address": address_of(number), "created": now.isoformat(),
+                "id": str(uuid.uuid4()),
+                "node_id": request.node_id,
+                "name": request.name,
+                "host": request.host_name,
+                "devices": list(request.device_addresses),
+                "address": address_of(number),
+                "created": now.isoformat(),
                 "active_at": now.timestamp() + float(control["build_delay_s"]),
                 "fault": "the simulated build failed" if failing else None,
                 "bootstrap_hash": request.bootstrap_hash,
@@ -86,7 +98,8 @@ class SimulatedCloud:
         control = self._call()
         wanted = None if node_ids is None else set(node_ids)
         return [
-            as_node(server, control) for server in self.state.servers()
+            as_node(server, control)
+            for server in self.state.servers()
             if wanted is None or server["node_id"] in wanted
         ]
 
@@ -115,18 +128,27 @@ class SimulatedCloud:
         for number in range(self._conf.hosts):
             if host_name == name_of(number):
                 return number
-        raise CloudError(f"There is no host {host_name!r}.",
-                         meta={"failure_class": "capacity", "retriable": False})
+        raise CloudError(
+            f"There is no host {host_name!r}.",
+            meta={"failure_class": "capacity", "retriable": False},
+        )
 
     def _host(self, number: int, control: dict[str, Any]) -> CloudHost:
         name = name_of(number)
         return CloudHost(
-            name=name, kind="hypervisor", up=name not in control["lost_hosts"],
-            vcpus=self._conf.vcpus, memory_mib=self._conf.memory_mib,
-            rack=f"rack-{number // self._conf.hosts_per_rack}", zone="zone-0",
-            link_domain=None, address=address_of(number),
-            devices=tuple(self._device(name, gpu, control)
-                          for gpu in range(self._conf.gpus_per_host)))
+            name=name,
+            kind="hypervisor",
+            up=name not in control["lost_hosts"],
+            vcpus=self._conf.vcpus,
+            memory_mib=self._conf.memory_mib,
+            rack=f"rack-{number // self._conf.hosts_per_rack}",
+            zone="zone-0",
+            link_domain=None,
+            address=address_of(number),
+            devices=tuple(
+                self._device(name, gpu, control) for gpu in range(self._conf.gpus_per_host)
+            ),
+        )
 
     def _device(self, host: str, gpu: int, control: dict[str, Any]) -> CloudDevice:
         address = f"0000:{0x10 + gpu:02x}:00.0"
@@ -134,22 +156,32 @@ class SimulatedCloud:
         known = KNOWN_TYPES.get(self._conf.gpu_type, {})
         pci = known.get("pci_ids", [])
         return CloudDevice(
-            address=address, gpu_type=self._conf.gpu_type, vendor=known.get("vendor", "nvidia"),
-            memory_mib=self._conf.gpu_memory_mib, ordinal=gpu,
+            address=address,
+            gpu_type=self._conf.gpu_type,
+            vendor=known.get("vendor", "nvidia"),
+            memory_mib=self._conf.gpu_memory_mib,
+            ordinal=gpu,
             product_id=pci[0].partition(":")[2] if pci else None,
             uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{host}/{gpu}')}",
             numa_node=gpu * 2 // max(self._conf.gpus_per_host, 1),
             link_group=f"nvlink-{gpu // self._conf.gpus_per_link_group}",
-            healthy=healthy, health_reason=None if healthy else "said so by control.json")
+            healthy=healthy,
+            health_reason=None if healthy else "said so by control.json",
+        )
 
 
 def as_node(server: dict[str, Any], control: dict[str, Any]) -> CloudNode:
     """A server's file as what the port says of it."""
     return CloudNode(
-        node_id=server["node_id"], server_id=server["id"], state=state_of(server, control),
-        address=server["address"], host_name=server["host"],
-        created_at=datetime.fromisoformat(server["created"]), fault=server["fault"],
-        bootstrap_hash=server.get("bootstrap_hash"))
+        node_id=server["node_id"],
+        server_id=server["id"],
+        state=state_of(server, control),
+        address=server["address"],
+        host_name=server["host"],
+        created_at=datetime.fromisoformat(server["created"]),
+        fault=server["fault"],
+        bootstrap_hash=server.get("bootstrap_hash"),
+    )
 
 
 def name_of(number: int) -> str:

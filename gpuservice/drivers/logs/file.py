@@ -36,8 +36,10 @@ class FileLogStore:
             if size >= max_bytes:
                 return size, True
             if offset > size:
-                raise LogGap(f"The log ends at byte {size}, the piece starts at {offset}.",
-                             meta={"offset": size})
+                raise LogGap(
+                    f"The log ends at byte {size}, the piece starts at {offset}.",
+                    meta={"offset": size},
+                )
             fresh = data[size - offset :][: max_bytes - size]
             written = 0
             while written < len(fresh):

@@ -35,8 +35,10 @@ class FileObjectStore:
                 while piece := stream.read(_PIECE):
                     size += len(piece)
                     if size > max_bytes:
-                        raise TooLarge(f"The object is larger than {max_bytes} bytes.",
-                                       meta={"max_bytes": max_bytes})
+                        raise TooLarge(
+                            f"The object is larger than {max_bytes} bytes.",
+                            meta={"max_bytes": max_bytes},
+                        )
                     digest.update(piece)
                     out.write(piece)
                 out.flush()

@@ -184,9 +184,7 @@ def complete(node: FakeNode, task_id: str, seq: int, **files: bytes):
         {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for path, data in files.items()
     ]
-    return node.client.post(
-        f"/agent/tasks/{task_id}/checkpoints", {"seq": seq, "files": listed}
-    )
+    return node.client.post(f"/agent/tasks/{task_id}/checkpoints", {"seq": seq, "files": listed})
 
 
 def put_set(node: FakeNode, task_id: str, seq: int, **files: bytes) -> None:

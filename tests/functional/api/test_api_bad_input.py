@@ -97,7 +97,8 @@ def with_value(body: Any, path: tuple[Any, ...], value: Any) -> Any:
 def counts(world: World) -> list[Any]:
     """How many rows each table has."""
     query = " UNION ALL ".join(
-        f"SELECT '{table.name}', count(*) FROM {table.name}" for table in METADATA.sorted_tables)
+        f"SELECT '{table.name}', count(*) FROM {table.name}" for table in METADATA.sorted_tables
+    )
     with world.engine.connect() as connection:
         return list(connection.exec_driver_sql(query))
 

@@ -35,20 +35,38 @@ OPERATORS = {"hosts", "devices", "services", "quotas"}
 def foreign(world: World, cluster: Cluster) -> dict[str, str]:
     """One of each noun that belongs to the project ``vision`` or to the operator."""
     admin, ada = world.admin, world.client("vision", "manager")
-    flavor = admin.post("/flavors", {"flavor": {
-        "name": "secret", "gpu_type": "a100-80gb", "gpu_count": 1, "public": False,
-        "projects": ["vision"]}}).get_json()["flavor"]
+    flavor = admin.post(
+        "/flavors",
+        {
+            "flavor": {
+                "name": "secret",
+                "gpu_type": "a100-80gb",
+                "gpu_count": 1,
+                "public": False,
+                "projects": ["vision"],
+            }
+        },
+    ).get_json()["flavor"]
     pool = ada.post("/pools", {"pool": {"name": "mine", "flavor": "secret"}}).get_json()["pool"]
     node = ada.get(f"/nodes?pool_id={pool['id']}").get_json()["nodes"][0]
-    queue = admin.post("/queues", {"queue": {
-        "name": "own", "project_id": "vision", "pools": [pool["id"]]}}).get_json()["queue"]
-    job = ada.post("/jobs", {"job": {
-        "name": "a", "command": ["true"], "queue": "own", "labels": {"x": "y"}}})
+    queue = admin.post(
+        "/queues", {"queue": {"name": "own", "project_id": "vision", "pools": [pool["id"]]}}
+    ).get_json()["queue"]
+    job = ada.post(
+        "/jobs", {"job": {"name": "a", "command": ["true"], "queue": "own", "labels": {"x": "y"}}}
+    )
     event = ada.get("/events?limit=1").get_json()["events"][0]
     return {
-        "flavors": flavor["id"], "pools": pool["id"], "nodes": node["id"], "queues": queue["id"],
-        "jobs": job.get_json()["job"]["id"], "events": event["id"],
-        "hosts": cluster.hosts[0].id, "devices": cluster.devices[0].id, "quotas": "vision"}
+        "flavors": flavor["id"],
+        "pools": pool["id"],
+        "nodes": node["id"],
+        "queues": queue["id"],
+        "jobs": job.get_json()["job"]["id"],
+        "events": event["id"],
+        "hosts": cluster.hosts[0].id,
+        "devices": cluster.devices[0].id,
+        "quotas": "vision",
+    }
 
 
 def normalised(response: Any, *sent: str) -> tuple[int, str, dict[str, str]]:
@@ -69,8 +87,10 @@ def same(client: Client, method: str, known: str, path: str, body: Any = None) -
     for ident in (known, str(uuid.uuid4())):
         more: dict[str, Any] = {}
         if body is not None:
-            more = {"data": json.dumps(body).replace(SENT, ident),
-                    "content_type": "application/json"}
+            more = {
+                "data": json.dumps(body).replace(SENT, ident),
+                "content_type": "application/json",
+            }
         answers.append((client.raw(method, "/v1" + path.replace(SENT, ident), **more), ident))
     first, second = (normalised(response, ident) for response, ident in answers)
     assert first == second
@@ -85,8 +105,13 @@ def test_every_path_and_verb(world, foreign, row: Endpoint, role):
         return
     eve = world.client("speech", role, user="eve")
     path = path_of(row, {noun: SENT})
-    response = same(eve, row.method, foreign.get(noun, str(uuid.uuid4())), path,
-                    BODIES[key_of(row)] if row.body else None)
+    response = same(
+        eve,
+        row.method,
+        foreign.get(noun, str(uuid.uuid4())),
+        path,
+        BODIES[key_of(row)] if row.body else None,
+    )
     refused = {403} if noun in OPERATORS else {403, 404}
     assert error_of(response)["status"] in refused
     if role == "manager" and noun not in OPERATORS and "admin" not in rule_of(row):
@@ -100,8 +125,9 @@ def rule_of(row: Endpoint) -> str:
     return str(rules[row.rule])
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.listing and "<" not in row.path],
-                         ids=key_of)
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.listing and "<" not in row.path], ids=key_of
+)
 def test_every_filter_and_marker(world, foreign, row: Endpoint):
     noun = row.path.split("/")[1]
     eve = world.client("speech", "member", user="eve")
@@ -119,8 +145,9 @@ def test_every_filter_and_marker(world, foreign, row: Endpoint):
 
 
 @pytest.mark.parametrize("query", ["all_projects=true", "project_id=vision"])
-@pytest.mark.parametrize("row", [row for row in ROWS if row.listing and row.listing.scoped],
-                         ids=key_of)
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.listing and row.listing.scoped], ids=key_of
+)
 def test_lists_of_others(world, foreign, row: Endpoint, query):
     if "<" in row.path:
         return
@@ -190,9 +217,18 @@ def test_references_by_name(world, foreign):
         ("/jobs", {"job": {"name": "j", "command": ["x"], "queue": "NAME"}}),
     ):
         for name in ("secret", "own", "mine"):
-            answers = [normalised(eve.raw(
-                "POST", "/v1" + path, data=json.dumps(body).replace("NAME", word),
-                content_type="application/json"), f"'{word}'") for word in (name, "qqq")]
+            answers = [
+                normalised(
+                    eve.raw(
+                        "POST",
+                        "/v1" + path,
+                        data=json.dumps(body).replace("NAME", word),
+                        content_type="application/json",
+                    ),
+                    f"'{word}'",
+                )
+                for word in (name, "qqq")
+            ]
             assert answers[0] == answers[1]
             assert answers[0][0] == 400
 

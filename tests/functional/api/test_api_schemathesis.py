@@ -27,10 +27,16 @@ pytestmark = pytest.mark.a6
 
 EXAMPLES = int(os.environ.get("GPUSERVICE_SCHEMATHESIS_EXAMPLES", "8"))
 OPERATIONS = sorted(
-    (path, method) for path, methods in openapi.document(endpoints())["paths"].items()
-    for method in methods)
-CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance,
-          response_schema_conformance)
+    (path, method)
+    for path, methods in openapi.document(endpoints())["paths"].items()
+    for method in methods
+)
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+)
 
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda word: str(word))
@@ -41,12 +47,20 @@ def test_operation(world: World, cluster: Cluster, path: str, method: str) -> No
     known = ids_of(cluster).get(path.split("/")[2])
 
     @given(case=operation.as_strategy())
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None,
-              phases=(Phase.explicit, Phase.generate),
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
     def run(case: schemathesis.Case) -> None:
-        if known is not None and "id" in case.path_parameters and len(
-                str(case.path_parameters["id"])) % 2:
+        if (
+            known is not None
+            and "id" in case.path_parameters
+            and len(str(case.path_parameters["id"])) % 2
+        ):
             case.path_parameters["id"] = known
         case.call_and_validate(headers=headers, checks=list(CHECKS))
 

@@ -69,8 +69,19 @@ def openstack(url, capfd):
     return run
 
 
-LISTS = ("type", "host", "device", "flavor", "quota", "pool", "node", "queue", "service", "event",
-         "job")
+LISTS = (
+    "type",
+    "host",
+    "device",
+    "flavor",
+    "quota",
+    "pool",
+    "node",
+    "queue",
+    "service",
+    "event",
+    "job",
+)
 
 
 @pytest.mark.parametrize("noun", LISTS)
@@ -83,8 +94,9 @@ def test_every_list(openstack, noun):
 @pytest.mark.parametrize("noun", ["type", "host", "device", "flavor", "node", "queue", "pool"])
 def test_show_what_is_listed(openstack, noun):
     more = ["--all-projects"] if noun in ("node", "pool", "queue") else []
-    _, out, err = openstack(noun, "list", "-f", "value", "-c", "id", "--limit", "1", *more,
-                            roles="admin")
+    _, out, err = openstack(
+        noun, "list", "-f", "value", "-c", "id", "--limit", "1", *more, roles="admin"
+    )
     assert out.strip(), err
     code, out, err = openstack(noun, "show", out.strip(), "-f", "json", roles="admin")
     assert code == 0, err
@@ -92,13 +104,15 @@ def test_show_what_is_listed(openstack, noun):
 
 
 def test_a_job_from_creation_to_deletion(openstack):
-    code, out, err = openstack("job", "create", "--gpus", "2", "--label", "a=b", "-f", "json",
-                               "--", "python3", "train.py")
+    code, out, err = openstack(
+        "job", "create", "--gpus", "2", "--label", "a=b", "-f", "json", "--", "python3", "train.py"
+    )
     assert code == 0, err
     job = json.loads(out)
     assert (job["name"], job["status"], job["resources"]["gpus"]) == ("train", "queued", 2)
-    code, out, err = openstack("job", "list", "--label", "a=b", "-f", "value", "-c", "id", "-c",
-                               "status")
+    code, out, err = openstack(
+        "job", "list", "--label", "a=b", "-f", "value", "-c", "id", "-c", "status"
+    )
     assert out == f"{job['id']}\tqueued\n", err
     assert openstack("job", "hold", "train")[0] == 0
     assert json.loads(openstack("job", "show", "train", "-f", "json")[1])["status"] == "held"
@@ -118,15 +132,22 @@ def test_a_job_from_creation_to_deletion(openstack):
 
 
 @pytest.mark.a11
-@pytest.mark.parametrize(("content", "pointer", "value", "allowed"), [
-    ("name: x\ncommand: [a]\nresources: {gpus: four}\n", "/job/resources/gpus", '"four"',
-     "integer"),
-    ("name: x\ncommand: [a]\nkind: gaming\n", "/job/kind", '"gaming"', "training"),
-    ("name: x\ncommand: [a]\ngpus: 4\n", "/job/gpus", "4", "resources"),
-    ("name: x\ncommand: [a]\nmax_runtime_s: 0\n", "/job/max_runtime_s", "0", "1"),
-    ("name: x\ncommand: [a]\nqueue: none-such\n", "/job/queue", '"none-such"', "queue"),
-    ("name: x\n", "/job/command", "(not given)", "command and script"),
-])
+@pytest.mark.parametrize(
+    ("content", "pointer", "value", "allowed"),
+    [
+        (
+            "name: x\ncommand: [a]\nresources: {gpus: four}\n",
+            "/job/resources/gpus",
+            '"four"',
+            "integer",
+        ),
+        ("name: x\ncommand: [a]\nkind: gaming\n", "/job/kind", '"gaming"', "training"),
+        ("name: x\ncommand: [a]\ngpus: 4\n", "/job/gpus", "4", "resources"),
+        ("name: x\ncommand: [a]\nmax_runtime_s: 0\n", "/job/max_runtime_s", "0", "1"),
+        ("name: x\ncommand: [a]\nqueue: none-such\n", "/job/queue", '"none-such"', "queue"),
+        ("name: x\n", "/job/command", "(not given)", "command and script"),
+    ],
+)
 def test_wrong_field_in_a_file(openstack, tmp_path, content, pointer, value, allowed):
     path = tmp_path / "job.yaml"
     path.write_text(content)
@@ -149,8 +170,10 @@ def test_operator_makes_and_removes_things(openstack):
         assert code == 0, err
         return json.loads(out)
 
-    assert admin("type", "create", "t1", "--vendor", "nvidia", "--memory", "24GiB")[
-        "memory_mib"] == 24_576
+    assert (
+        admin("type", "create", "t1", "--vendor", "nvidia", "--memory", "24GiB")["memory_mib"]
+        == 24_576
+    )
     flavor = admin("flavor", "create", "f1", "--gpu-type", "t1", "--gpus", "2", "--public", "false")
     assert admin("flavor", "set", "f1", "--project", "vision")["projects"] == ["vision"]
     assert admin("flavor", "unset", "f1", "--project", "vision")["projects"] == []
@@ -160,8 +183,9 @@ def test_operator_makes_and_removes_things(openstack):
     limits = admin("quota", "set", "vision", "--limit", "gpus=3")
     assert {"name": "gpus", "limit": 3, "used": 0} in limits
     assert openstack("limits", "show", "-f", "value", "-c", "name")[0] == 0
-    code, _, err = openstack("queue", "set", "q1", "--weight", "2", "--generation",
-                             "99", roles="admin")
+    code, _, err = openstack(
+        "queue", "set", "q1", "--weight", "2", "--generation", "99", roles="admin"
+    )
     assert code == 1
     assert "HTTP 412" in err
     for noun, name in (("queue", "q1"), ("flavor", flavor["id"]), ("type", "t1")):

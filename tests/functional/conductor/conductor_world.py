@@ -236,9 +236,7 @@ class World:
 
     def nodes(self, pool: Pool, *statuses: str) -> list[Node]:
         """The pool's nodes that are not deleted (or in these statuses), oldest first."""
-        where = (
-            Where("status", "in", statuses) if statuses else Where("status", "ne", "deleted")
-        )
+        where = Where("status", "in", statuses) if statuses else Where("status", "ne", "deleted")
         return self.real_store.read(
             lambda uow: uow.nodes.find(
                 Where("pool_id", "eq", pool.id), where, order=(("created_at", "asc"), ("id", "asc"))
@@ -340,8 +338,9 @@ class World:
             ):
                 free.setdefault(str(device.node_id), []).append(device.id)
             rows = {one.id: one for one in uow.nodes.get_many(node.id for node in nodes)}
-            pools = {one.id: one for one in uow.pools.get_many(
-                {one.pool_id for one in rows.values()})}
+            pools = {
+                one.id: one for one in uow.pools.get_many({one.pool_id for one in rows.values()})
+            }
             return free, rows, pools
 
         free, rows, pools = self.real_store.read(look)
@@ -422,21 +421,19 @@ class World:
     # -- laws ------------------------------------------------------------------------------
     def held_milli(self) -> int:
         """Shares of devices in use."""
-        return self.real_store.read(
-            lambda uow: sum(one.used_milli for one in uow.devices.find())
-        )
+        return self.real_store.read(lambda uow: sum(one.used_milli for one in uow.devices.find()))
 
     def check(self) -> None:
         """What always holds: the ledger is exact, devices hold what live allocations say."""
         wrong = self.real_store.read(lambda uow: uow.quotas.recount())
         assert wrong == []
         held = self.real_store.read(
-            lambda uow: sum(one.milli for one in uow.allocations.find(
-                Where("released_at", "null")))
+            lambda uow: sum(one.milli for one in uow.allocations.find(Where("released_at", "null")))
         )
         assert held == self.held_milli()
-        assert all(node.live_tasks >= 0 for node in self.real_store.read(
-            lambda uow: uow.nodes.find()))
+        assert all(
+            node.live_tasks >= 0 for node in self.real_store.read(lambda uow: uow.nodes.find())
+        )
 
 
 def _unsynced(connection: Any, record: Any) -> None:

@@ -45,8 +45,10 @@ def test_a_gang_runs_once_all_ranks_do_and_stops_with_the_first_that_fails(world
     world.report(attempt)
     world.step()
     assert world.attempts(job)[0].status == "running"
-    revisions = {node.id: node.revision for node in world.nodes(world.real_store.read(
-        lambda uow: uow.pools.find())[0])}
+    revisions = {
+        node.id: node.revision
+        for node in world.nodes(world.real_store.read(lambda uow: uow.pools.find())[0])
+    }
     world.end(attempt, 1, exit_code=3)
     world.step()
     stopping = world.attempts(job)[0]
@@ -114,8 +116,11 @@ def test_a_request_to_requeue_never_counts(world: World) -> None:
         attempt = world.start(job, nodes)
         world.report(attempt)
         world.step()
-        world.real_store.write(lambda uow, one=attempt: uow.attempts.change(  # type: ignore[misc]
-            one.id, {"stop_reason": "requeue", "attention": True}))
+        world.real_store.write(
+            lambda uow, one=attempt: uow.attempts.change(  # type: ignore[misc]
+                one.id, {"stop_reason": "requeue", "attention": True}
+            )
+        )
         world.step()
         assert world.attempts(job)[-1].status == "stopping"
         world.end(attempt)
@@ -173,9 +178,20 @@ def test_results_show_when_the_attempt_ended(world: World) -> None:
     attempt = world.start(job, nodes)
     (task,) = world.tasks(attempt)
     artifact = Artifact(
-        id=world.ids.new(), job_id=job.id, attempt_id=attempt.id, task_id=task.id, index=0,
-        attempt=1, rank=0, project_id="tenant", path="1/0/out", size=1, sha256="0" * 64,
-        object_key="k", created_at=world.clock.now())
+        id=world.ids.new(),
+        job_id=job.id,
+        attempt_id=attempt.id,
+        task_id=task.id,
+        index=0,
+        attempt=1,
+        rank=0,
+        project_id="tenant",
+        path="1/0/out",
+        size=1,
+        sha256="0" * 64,
+        object_key="k",
+        created_at=world.clock.now(),
+    )
     world.real_store.write(lambda uow: uow.artifacts.add(artifact))
     world.report(attempt)
     world.step()
@@ -257,5 +273,7 @@ def test_one_bad_job_does_not_hold_up_the_rest(world: World) -> None:
     world.step()
     assert world.job(good).status == "failed"
     assert world.job(bad).status == "starting"
-    assert [one.id for one in world.real_store.read(lambda uow: uow.attempts.find(
-        Where("live", "eq", 1)))] == [world.attempts(bad)[0].id]
+    assert [
+        one.id
+        for one in world.real_store.read(lambda uow: uow.attempts.find(Where("live", "eq", 1)))
+    ] == [world.attempts(bad)[0].id]

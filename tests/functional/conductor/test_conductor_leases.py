@@ -75,8 +75,7 @@ def test_a_new_conductor_waits_as_well(small: World) -> None:
 def test_where_power_can_be_cut_it_is_before_anything_counts_as_ended(
     make_world: Callable[..., World],
 ) -> None:
-    world = make_world(
-        agent__lease_s=10, conductor__loss_margin_s=5, simulated__power_off=True)
+    world = make_world(agent__lease_s=10, conductor__loss_margin_s=5, simulated__power_off=True)
     pool, job, _ = running(world)
     (node,) = world.nodes(pool)
     refused: list[str] = []

@@ -51,8 +51,9 @@ def test_of_two_servers_of_a_node_the_oldest_stays_and_its_token_counts(world: W
     world.step(3)
     assert world.cloud.created == 2
     hidden.rename(folder)
-    world.cloud.state.save_server({**(world.cloud.state.server(first.server_id) or {}),
-                                   "active_at": 0})
+    world.cloud.state.save_server(
+        {**(world.cloud.state.server(first.server_id) or {}), "active_at": 0}
+    )
     world.step(2)
     (kept,) = world.cloud.find_nodes([node.id])
     (node,) = world.nodes(pool)
@@ -66,8 +67,7 @@ def test_a_second_server_that_comes_late_goes(world: World) -> None:
     (node,) = world.settled(pool)
     (server,) = world.cloud.state.servers()
     for created in ("2000-01-01T00:00:00+00:00", "2100-01-01T00:00:00+00:00"):
-        world.cloud.state.save_server({**server, "id": f"late-{created[:4]}",
-                                       "created": created})
+        world.cloud.state.save_server({**server, "id": f"late-{created[:4]}", "created": created})
     world.step(1)
     assert [one.server_id for one in world.cloud.find_nodes()] == [node.server_id]
 
@@ -77,8 +77,11 @@ def test_a_crash_after_the_intent_waits_before_the_next_create(world: World) -> 
     world.step(1, 0.1)
     (node,) = world.nodes(pool)
     # As after a crash between intent and create.
-    world.real_store.write(lambda uow: uow.nodes.change(node.id, {
-        "status": "building", "intent_at": world.clock.now(), "host_id": node.host_id}))
+    world.real_store.write(
+        lambda uow: uow.nodes.change(
+            node.id, {"status": "building", "intent_at": world.clock.now(), "host_id": node.host_id}
+        )
+    )
     for server in world.cloud.find_nodes([node.id]):
         world.cloud.delete_node(server.server_id)
     before = world.cloud.created
@@ -136,7 +139,8 @@ def test_an_unhealthy_device_keeps_its_node_from_serving(world: World) -> None:
     world.step(3)
     (node,) = world.nodes(pool)
     (device, *_) = world.real_store.read(
-        lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+        lambda uow: uow.devices.find(Where("node_id", "eq", node.id))
+    )
     world.real_store.write(lambda uow: uow.devices.change(device.id, {"health": "quarantined"}))
     world.register()
     world.step(1)
@@ -154,8 +158,7 @@ def test_a_deleted_pool_leaves_nothing_behind(world: World) -> None:
     assert world.nodes(pool) == [] and world.cloud.find_nodes() == []
     usage = world.real_store.read(lambda uow: uow.quotas.usage("operators"))
     assert set(usage.values()) == {0}
-    assert world.real_store.read(
-        lambda uow: uow.devices.find(Where("node_id", "notnull"))) == []
+    assert world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "notnull"))) == []
 
 
 def test_a_server_that_comes_after_its_node_went_is_deleted(world: World) -> None:
@@ -171,10 +174,20 @@ def test_a_server_that_comes_after_its_node_went_is_deleted(world: World) -> Non
 
 
 def test_servers_of_others_are_left_alone(world: World) -> None:
-    world.cloud.state.save_server({
-        "id": "theirs", "node_id": "unknown", "name": "x", "host": "gpu-00", "devices": [],
-        "address": "127.1.0.1", "created": "2026-01-01T00:00:00+00:00", "active_at": 0,
-        "fault": None}, "{}")
+    world.cloud.state.save_server(
+        {
+            "id": "theirs",
+            "node_id": "unknown",
+            "name": "x",
+            "host": "gpu-00",
+            "devices": [],
+            "address": "127.1.0.1",
+            "created": "2026-01-01T00:00:00+00:00",
+            "active_at": 0,
+            "fault": None,
+        },
+        "{}",
+    )
     world.step(2)
     assert [one.server_id for one in world.cloud.find_nodes()] == ["theirs"]
 

@@ -100,8 +100,7 @@ def test_a_host_to_be_emptied_drains_its_nodes(world: World) -> None:
     pool = world.pool(nodes=1)
     (node,) = world.settled(pool)
     attempt = world.start(world.submit(), [node])
-    world.real_store.write(
-        lambda uow: uow.hosts.change(str(node.host_id), {"status": "draining"}))
+    world.real_store.write(lambda uow: uow.hosts.change(str(node.host_id), {"status": "draining"}))
     world.step()
     assert world.nodes(pool)[0].status == "draining"
     world.end(attempt)

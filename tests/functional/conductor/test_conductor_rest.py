@@ -24,17 +24,18 @@ def test_the_inventory_follows_the_cloud(world: World) -> None:
     assert len(world.events(first.id)) == before  # nothing changed, nothing is written
 
     world.cloud.state.set_control(
-        unhealthy_devices=[f"{host.name}/{first.address}"], lost_hosts=["gpu-03"])
+        unhealthy_devices=[f"{host.name}/{first.address}"], lost_hosts=["gpu-03"]
+    )
     world.step()
-    (sick,) = world.real_store.read(lambda uow: uow.devices.find(
-        Where("health", "ne", "healthy")))
+    (sick,) = world.real_store.read(lambda uow: uow.devices.find(Where("health", "ne", "healthy")))
     assert sick.id == first.id and sick.health_reason
     down = world.real_store.read(lambda uow: uow.hosts.find(Where("state", "eq", "down")))
     assert [one.name for one in down] == ["gpu-03"]
     world.cloud.state.set_control(unhealthy_devices=[], lost_hosts=[])
     world.step()
-    assert world.real_store.read(lambda uow: uow.devices.find(
-        Where("health", "ne", "healthy"))) == []
+    assert (
+        world.real_store.read(lambda uow: uow.devices.find(Where("health", "ne", "healthy"))) == []
+    )
 
 
 def test_what_a_person_said_of_a_device_stays(world: World) -> None:
@@ -51,10 +52,12 @@ def test_jobs_past_their_deadline_or_without_hope_fail(world: World) -> None:
     second = world.submit(depends_on=[{"job": first.id, "condition": "succeeded"}])
     third = world.submit(depends_on=[{"job": second.id, "condition": "succeeded"}])
     for job in (second, third):
-        world.real_store.write(lambda uow, one=job: uow.jobs.change(  # type: ignore[misc]
-            one.id, {"waiting_code": "dependency"}))
-    world.real_store.write(
-        lambda uow: uow.jobs.change(late.id, {"deadline_at": world.clock.now()}))
+        world.real_store.write(
+            lambda uow, one=job: uow.jobs.change(  # type: ignore[misc]
+                one.id, {"waiting_code": "dependency"}
+            )
+        )
+    world.real_store.write(lambda uow: uow.jobs.change(late.id, {"deadline_at": world.clock.now()}))
     world.step()
     assert (world.job(late).status, world.job(late).failure_class) == ("failed", "deadline")
     assert world.job(second).status == "queued"

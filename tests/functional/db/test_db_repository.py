@@ -197,9 +197,11 @@ CONDITIONS: list[tuple[Where, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("where", "names"), CONDITIONS,
-                         ids=lambda value: str(
-                             sorted(value) if isinstance(value, set) else value)[:40])
+@pytest.mark.parametrize(
+    ("where", "names"),
+    CONDITIONS,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value)[:40],
+)
 def test_conditions(store: DatabaseStore, where: Where, names: set[str]) -> None:
     failures = [None, None, "data", "image"]
     store.write(lambda uow: uow.jobs.add_many([

@@ -15,11 +15,12 @@ from gpuservice.agent.data.addresses import AddressRefused, AddressRules
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import LeaseReader, LeaseWriter
 from gpuservice.agent.logfiles import SegmentReader, SegmentWriter
+from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.preparing import visible_devices
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings, SettingsError, UserData
 from gpuservice.agent.uids import UidPool, UidsExhausted
-from gpuservice.agent.wire import Device, TaskOrder
+from gpuservice.agent.wire import Device
 
 
 def test_journal_keeps_ids_and_mends_a_cut_line(tmp_path):
@@ -94,9 +95,22 @@ def test_identity_is_made_once_and_private(tmp_path):
         IdentityFile(str(tmp_path), "n").hold()
 
 
-@pytest.mark.parametrize("address", [
-    "127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "0.0.0.0", "::ffff:127.0.0.1",
-    "64:ff9b::7f00:1", "100.100.100.200", "fd00:ec2::254", "10.1.2.3", "224.0.0.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1%eth0",
+        "0.0.0.0",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "10.1.2.3",
+        "224.0.0.1",
+    ],
+)
 def test_refused_addresses(address):
     with pytest.raises(AddressRefused):
         AddressRules(("10.0.0.0/8",)).check(address)
@@ -121,7 +135,11 @@ def test_beneath_follows_no_link(tmp_path):
     os.mkfifo(tmp_path / "in" / "pipe")
     root = os.open(tmp_path / "in", os.O_RDONLY)
     assert sorted(beneath.walk(root, [])) == [
-        (["file"], "file"), (["link"], "other"), (["pipe"], "other"), (["way"], "other")]
+        (["file"], "file"),
+        (["link"], "other"),
+        (["pipe"], "other"),
+        (["way"], "other"),
+    ]
     for names in (["way", "passwd"], ["link"]):
         with pytest.raises(OSError):
             beneath.open_regular(root, names)
@@ -133,10 +151,18 @@ def test_beneath_follows_no_link(tmp_path):
 
 
 def test_visible_devices():
-    order = TaskOrder.parse({
-        "task_id": "t", "job_id": "j", "attempt": 1, "action": "stop", "devices": [
-            {"address": "b", "index": 2, "vendor": "nvidia", "uuid": "MIG-7"},
-            {"address": "a", "index": 0, "vendor": "nvidia", "uuid": "GPU-1"}]})
+    order = TaskOrder.parse(
+        {
+            "task_id": "t",
+            "job_id": "j",
+            "attempt": 1,
+            "action": "stop",
+            "devices": [
+                {"address": "b", "index": 2, "vendor": "nvidia", "uuid": "MIG-7"},
+                {"address": "a", "index": 0, "vendor": "nvidia", "uuid": "GPU-1"},
+            ],
+        }
+    )
     amd = Device(address="c", vendor="amd", product_id="1", memory_mib=1, index=0)
     assert visible_devices(order, ()) == {"CUDA_VISIBLE_DEVICES": "0,MIG-7"}
     none = TaskOrder.parse({"task_id": "t", "job_id": "j", "attempt": 1, "action": "stop"})
@@ -145,8 +171,19 @@ def test_visible_devices():
 
 
 def test_settings():
-    settings = AgentSettings.from_mapping({"devices": [
-        {"address": "a", "vendor": "nvidia", "product_id": "20b2", "memory_mib": 1, "index": 0}]})
+    settings = AgentSettings.from_mapping(
+        {
+            "devices": [
+                {
+                    "address": "a",
+                    "vendor": "nvidia",
+                    "product_id": "20b2",
+                    "memory_mib": 1,
+                    "index": 0,
+                }
+            ]
+        }
+    )
     assert settings.devices[0].address == "a"
     with pytest.raises(SettingsError):
         AgentSettings.from_mapping({"no_such": 1})
@@ -169,8 +206,9 @@ class FakeNvml:
         return index
 
     def nvmlDeviceGetPciInfo(self, handle):
-        return SimpleNamespace(busId=f"00000000:{handle + 1:02X}:00.0".encode(),
-                               pciDeviceId=0x20B210DE)
+        return SimpleNamespace(
+            busId=f"00000000:{handle + 1:02X}:00.0".encode(), pciDeviceId=0x20B210DE
+        )
 
     def nvmlDeviceGetUUID(self, handle):
         return f"GPU-{handle}"
@@ -187,7 +225,11 @@ def test_nvml():
     probe = NvmlProbe(library)
     first, second = probe.devices()
     assert (first.address, first.product_id, first.memory_mib, second.index) == (
-        "0000:01:00.0", "20b2", 81920, 1)
+        "0000:01:00.0",
+        "20b2",
+        81920,
+        1,
+    )
     library.rows = (0, 1, 0, 1)
     assert [one.healthy for one in probe.health()] == [True, False]
     library.nvmlInit = lambda: 1 / 0

@@ -7,15 +7,18 @@ from gpuservice.domain.errors import Invalid
 from gpuservice.domain.merge_patch import MAX_KEYS, merged
 
 
-@pytest.mark.parametrize(("old", "patch", "new"), [
-    ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-    ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-    ({"a": "b"}, {"a": None}, {}),
-    ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-    ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-    ({"a": "b"}, {"a": {"c": None, "d": 1}}, {"a": {"d": 1}}),
-    ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-])
+@pytest.mark.parametrize(
+    ("old", "patch", "new"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": "b"}, {"a": {"c": None, "d": 1}}, {"a": {"d": 1}}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
 def test_merging(old, patch, new):
     before = repr(old)
     assert merged(old, patch, "/x") == new

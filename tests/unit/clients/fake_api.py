@@ -72,21 +72,31 @@ class FakeApi:
         length = int(request.headers.get("Content-Length") or 0)
         raw = request.rfile.read(length)
         asked = Asked(
-            request.command, parts.path,
+            request.command,
+            parts.path,
             {key: value[0] for key, value in parse_qs(parts.query).items()},
-            dict(request.headers.items()), json.loads(raw) if raw else None)
+            dict(request.headers.items()),
+            json.loads(raw) if raw else None,
+        )
         self.asked.append(asked)
         answer = self.find(asked)
         if answer.hang_up:
             request.close_connection = True
             request.connection.close()
             return
-        body = answer.raw if answer.raw is not None else (
-            b"" if answer.body is None else json.dumps(answer.body).encode())
+        body = (
+            answer.raw
+            if answer.raw is not None
+            else (b"" if answer.body is None else json.dumps(answer.body).encode())
+        )
         request.send_response(answer.status)
         kind = "application/octet-stream" if answer.raw is not None else "application/json"
-        headers = {"Content-Type": kind, "Content-Length": str(len(body)),
-                   "X-Openstack-Request-Id": "req-1", **answer.headers}
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "X-Openstack-Request-Id": "req-1",
+            **answer.headers,
+        }
         for name, value in headers.items():
             request.send_header(name, value)
         request.end_headers()
@@ -109,8 +119,13 @@ class FakeApi:
 
 
 def error(status: int, code: str, detail: str, pointer: str | None = None) -> Answer:
-    entry: dict[str, Any] = {"status": status, "code": code, "title": "No", "detail": detail,
-                             "request_id": "req-1"}
+    entry: dict[str, Any] = {
+        "status": status,
+        "code": code,
+        "title": "No",
+        "detail": detail,
+        "request_id": "req-1",
+    }
     if pointer is not None:
         entry["source"] = {"pointer": pointer}
     return Answer(status, {"errors": [entry]})

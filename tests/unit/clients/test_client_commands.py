@@ -15,10 +15,22 @@ from fake_api import JOB_ID, Answer, error
 from gpuservice.clients.osc import job_logs
 from gpuservice.clients.osc.generic import GpuCommand
 
-JOB = {"id": JOB_ID, "name": "train", "status": "queued", "queue": "vision", "generation": 1,
-       "attempt": 0, "nodes": [], "labels": {}, "waiting": {
-           "code": "insufficient_gpus", "summary": "Needs 4, 1 is free.", "position": 2,
-           "estimated_start_at": "2030-01-01T00:00:00Z"}}
+JOB = {
+    "id": JOB_ID,
+    "name": "train",
+    "status": "queued",
+    "queue": "vision",
+    "generation": 1,
+    "attempt": 0,
+    "nodes": [],
+    "labels": {},
+    "waiting": {
+        "code": "insufficient_gpus",
+        "summary": "Needs 4, 1 is free.",
+        "position": 2,
+        "estimated_start_at": "2030-01-01T00:00:00Z",
+    },
+}
 ENDED = {**JOB, "status": "succeeded", "waiting": None, "attempt": 1}
 COMMANDS = sorted(metadata.entry_points(group="openstack.gpu.v1"), key=lambda one: one.name)
 
@@ -55,7 +67,7 @@ def test_every_example_parses(openstack, api):
         kind = entry.load()
         for line in kind.example.splitlines():
             words = shlex.split(line.split(" | ")[0])
-            rest = words[1 + len(entry.name.split("_")):]
+            rest = words[1 + len(entry.name.split("_")) :]
             parser = kind(app, None).get_parser("x")
             assert parser.parse_args(rest)
 
@@ -77,10 +89,26 @@ def test_list_in_every_format(openstack, api):
 
 
 def test_value_columns_suit_a_shell_loop(openstack, api):
-    api.on("GET", "/v1/jobs", jobs(
-        {**JOB, "name": "a\tb\nc d", "labels": {"k": "v w"}}, {**JOB, "waiting": None}))
-    text = openstack("gpu", "job", "list", "-f", "value", "-c", "name", "-c", "waiting.code",
-                     "-c", "labels", "-c", "status").text
+    api.on(
+        "GET",
+        "/v1/jobs",
+        jobs({**JOB, "name": "a\tb\nc d", "labels": {"k": "v w"}}, {**JOB, "waiting": None}),
+    )
+    text = openstack(
+        "gpu",
+        "job",
+        "list",
+        "-f",
+        "value",
+        "-c",
+        "name",
+        "-c",
+        "waiting.code",
+        "-c",
+        "labels",
+        "-c",
+        "status",
+    ).text
     first, second = text.splitlines()
     assert first.split("\t") == ["a b c d", "insufficient_gpus", '{"k":"v w"}', "queued"]
     assert second.split("\t") == ["train", "-", "{}", "queued"]
@@ -88,11 +116,30 @@ def test_value_columns_suit_a_shell_loop(openstack, api):
 
 def test_list_parameters(openstack, api):
     api.on("GET", "/v1/jobs", jobs())
-    openstack("gpu", "job", "list", "--limit", "5", "--marker", JOB_ID, "--sort", "name:desc",
-              "--all-projects", "--status", "queued", "--label", "team=vision")
+    openstack(
+        "gpu",
+        "job",
+        "list",
+        "--limit",
+        "5",
+        "--marker",
+        JOB_ID,
+        "--sort",
+        "name:desc",
+        "--all-projects",
+        "--status",
+        "queued",
+        "--label",
+        "team=vision",
+    )
     assert api.asked[-1].query == {
-        "limit": "5", "marker": JOB_ID, "sort": "name:desc", "all_projects": "true",
-        "status": "in:queued", "labels.team": "vision"}
+        "limit": "5",
+        "marker": JOB_ID,
+        "sort": "name:desc",
+        "all_projects": "true",
+        "status": "in:queued",
+        "labels.team": "vision",
+    }
 
 
 def test_project_is_an_identity_without_authentication_and_a_filter_with(openstack, api):
@@ -115,14 +162,40 @@ def test_project_and_roles_from_the_environment(openstack, api, monkeypatch):
 
 def test_everyday_create(openstack, api):
     api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
-    ran = openstack("gpu", "job", "create", "--queue", "vision", "--gpus", "4", "--gpu-type",
-                    "a100-80gb", "--tasks", "2", "--max-runtime", "1h", "-f", "json", "--",
-                    "python3", "train.py", "--debug", "-f", "x")
+    ran = openstack(
+        "gpu",
+        "job",
+        "create",
+        "--queue",
+        "vision",
+        "--gpus",
+        "4",
+        "--gpu-type",
+        "a100-80gb",
+        "--tasks",
+        "2",
+        "--max-runtime",
+        "1h",
+        "-f",
+        "json",
+        "--",
+        "python3",
+        "train.py",
+        "--debug",
+        "-f",
+        "x",
+    )
     assert json.loads(ran.text)["id"] == JOB_ID
-    assert api.asked[-1].body == {"job": {
-        "name": "train", "queue": "vision", "max_runtime_s": 3600,
-        "resources": {"gpus": 4, "gpu_types": ["a100-80gb"]}, "tasks": {"count": 2},
-        "command": ["python3", "train.py", "--debug", "-f", "x"]}}
+    assert api.asked[-1].body == {
+        "job": {
+            "name": "train",
+            "queue": "vision",
+            "max_runtime_s": 3600,
+            "resources": {"gpus": 4, "gpu_types": ["a100-80gb"]},
+            "tasks": {"count": 2},
+            "command": ["python3", "train.py", "--debug", "-f", "x"],
+        }
+    }
 
 
 def test_create_by_every_option(openstack, api, tmp_path):
@@ -130,51 +203,115 @@ def test_create_by_every_option(openstack, api, tmp_path):
     script.write_text("#!/bin/sh\ntrue\n")
     api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
     ran = openstack(
-        "gpu", "job", "create", "--script", str(script), "--kind", "evaluation", "--priority",
-        "700", "--env", "A=1", "--env", "B=x=y", "--label", "team=vision", "--array-size", "10",
-        "--array-max-running", "2", "--gpu-memory", "20GiB", "--vcpus", "8", "--memory", "64G",
-        "--within", "rack", "--topology-policy", "preferred", "--input",
-        "data/=https://x.example/a.bin", "--output", "out/", "--output", "ckpt/=file:///d/",
-        "--checkpoint", "ckpt", "--checkpoint-interval", "10m", "--max-attempts", "1",
-        "--depends-on", f"{JOB_ID}=ended", "--hold", "--workdir", "w")
+        "gpu",
+        "job",
+        "create",
+        "--script",
+        str(script),
+        "--kind",
+        "evaluation",
+        "--priority",
+        "700",
+        "--env",
+        "A=1",
+        "--env",
+        "B=x=y",
+        "--label",
+        "team=vision",
+        "--array-size",
+        "10",
+        "--array-max-running",
+        "2",
+        "--gpu-memory",
+        "20GiB",
+        "--vcpus",
+        "8",
+        "--memory",
+        "64G",
+        "--within",
+        "rack",
+        "--topology-policy",
+        "preferred",
+        "--input",
+        "data/=https://x.example/a.bin",
+        "--output",
+        "out/",
+        "--output",
+        "ckpt/=file:///d/",
+        "--checkpoint",
+        "ckpt",
+        "--checkpoint-interval",
+        "10m",
+        "--max-attempts",
+        "1",
+        "--depends-on",
+        f"{JOB_ID}=ended",
+        "--hold",
+        "--workdir",
+        "w",
+    )
     assert ran.code == 0, ran.err
     assert api.asked[-1].body["job"] == {
-        "name": "run", "script": "#!/bin/sh\ntrue\n", "kind": "evaluation", "priority": 700,
-        "env": {"A": "1", "B": "x=y"}, "labels": {"team": "vision"},
+        "name": "run",
+        "script": "#!/bin/sh\ntrue\n",
+        "kind": "evaluation",
+        "priority": 700,
+        "env": {"A": "1", "B": "x=y"},
+        "labels": {"team": "vision"},
         "array": {"size": 10, "max_running": 2},
         "resources": {"gpu_memory_mib": 20480, "vcpus": 8, "memory_mib": 65536},
         "topology": {"within": "rack", "policy": "preferred"},
         "inputs": [{"path": "data/", "source": "https://x.example/a.bin"}],
         "outputs": [{"path": "out/"}, {"path": "ckpt/", "target": "file:///d/"}],
-        "checkpoint": {"path": "ckpt", "interval_s": 600}, "retry": {"max_attempts": 1},
-        "depends_on": [{"job": JOB_ID, "condition": "ended"}], "hold": True, "workdir": "w"}
+        "checkpoint": {"path": "ckpt", "interval_s": 600},
+        "retry": {"max_attempts": 1},
+        "depends_on": [{"job": JOB_ID, "condition": "ended"}],
+        "hold": True,
+        "workdir": "w",
+    }
 
 
-@pytest.mark.parametrize("content", [
-    "job:\n  name: sweep\n  command: [a]\n  resources: {gpus: 4, vcpus: 2}\n"
-    "  retry: {on: [node_failure]}\n  deadline_at: 2030-01-01T00:00:00Z\n",
-    '{"name": "sweep", "command": ["a"], "resources": {"gpus": 4, "vcpus": 2}, "retry": '
-    '{"on": ["node_failure"]}, "deadline_at": "2030-01-01T00:00:00Z"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "job:\n  name: sweep\n  command: [a]\n  resources: {gpus: 4, vcpus: 2}\n"
+        "  retry: {on: [node_failure]}\n  deadline_at: 2030-01-01T00:00:00Z\n",
+        '{"name": "sweep", "command": ["a"], "resources": {"gpus": 4, "vcpus": 2}, "retry": '
+        '{"on": ["node_failure"]}, "deadline_at": "2030-01-01T00:00:00Z"}',
+    ],
+)
 def test_create_from_a_file_with_options_before_it(openstack, api, tmp_path, content):
     path = tmp_path / "job.yaml"
     path.write_text(content)
     api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
-    ran = openstack("gpu", "job", "create", "--file", str(path), "--priority", "high",
-                    "--gpu-fraction", "0.5")
+    ran = openstack(
+        "gpu", "job", "create", "--file", str(path), "--priority", "high", "--gpu-fraction", "0.5"
+    )
     assert ran.code == 0, ran.err
     assert api.asked[-1].body["job"] == {
-        "name": "sweep", "command": ["a"], "priority": "high",
-        "resources": {"vcpus": 2, "gpu_fraction": 0.5}, "retry": {"on": ["node_failure"]},
-        "deadline_at": "2030-01-01T00:00:00Z"}
+        "name": "sweep",
+        "command": ["a"],
+        "priority": "high",
+        "resources": {"vcpus": 2, "gpu_fraction": 0.5},
+        "retry": {"on": ["node_failure"]},
+        "deadline_at": "2030-01-01T00:00:00Z",
+    }
 
 
 @pytest.mark.a11
 def test_wrong_field_in_a_file_is_told_with_its_value(openstack, api, tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("name: x\ncommand: [a]\nresources: {gpus: four}\n")
-    api.on("POST", "/v1/jobs", error(
-        400, "gpu.request.invalid", "gpus must be a whole number, 0 to 1024.",
-        "/job/resources/gpus"))
+    api.on(
+        "POST",
+        "/v1/jobs",
+        error(
+            400,
+            "gpu.request.invalid",
+            "gpus must be a whole number, 0 to 1024.",
+            "/job/resources/gpus",
+        ),
+    )
     ran = openstack("gpu", "job", "create", "--file", str(path))
     assert ran.code == 1
     assert "field: /job/resources/gpus" in ran.err
@@ -184,13 +321,16 @@ def test_wrong_field_in_a_file_is_told_with_its_value(openstack, api, tmp_path):
 
 
 @pytest.mark.a11
-@pytest.mark.parametrize(("content", "said"), [
-    ("name: [x\n", "line 2"),
-    ("name: x\nname: y\n", "'name' is there twice"),
-    ("- a\n- b\n", "must hold the fields of a job"),
-    ("", "must hold the fields of a job"),
-    ("1: 2\n", "1 is no text"),
-])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("name: [x\n", "line 2"),
+        ("name: x\nname: y\n", "'name' is there twice"),
+        ("- a\n- b\n", "must hold the fields of a job"),
+        ("", "must hold the fields of a job"),
+        ("1: 2\n", "1 is no text"),
+    ],
+)
 def test_file_that_is_no_job(openstack, api, tmp_path, content, said):
     path = tmp_path / "job.yaml"
     path.write_text(content)
@@ -207,10 +347,25 @@ def test_file_that_cannot_be_read(openstack):
 
 
 def test_dry_run(openstack, api):
-    api.on("POST", "/v1/jobs", Answer(200, {"job": JOB, "dry_run": {
-        "status": "impossible", "placement": [], "estimated_start_at": None, "explanation": {
-            "summary": "Needs 65 GPUs; there are 64.", "would_start_now_if": [
-                {"change": {"tasks": {"count": 1}}}]}}}))
+    api.on(
+        "POST",
+        "/v1/jobs",
+        Answer(
+            200,
+            {
+                "job": JOB,
+                "dry_run": {
+                    "status": "impossible",
+                    "placement": [],
+                    "estimated_start_at": None,
+                    "explanation": {
+                        "summary": "Needs 65 GPUs; there are 64.",
+                        "would_start_now_if": [{"change": {"tasks": {"count": 1}}}],
+                    },
+                },
+            },
+        ),
+    )
     ran = openstack("gpu", "job", "create", "--dry-run", "--gpus", "65", "--", "true")
     assert api.asked[-1].query == {"dry_run": "true"}
     assert "Needs 65 GPUs" in ran.err
@@ -221,10 +376,16 @@ def test_dry_run(openstack, api):
 @pytest.mark.parametrize(("status", "code"), [("succeeded", 0), ("failed", 1), ("cancelled", 1)])
 def test_create_and_wait(openstack, api, status, code):
     api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
-    api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}), Answer(body={"job": JOB}),
-           Answer(body={"job": {**JOB, "status": "running", "nodes": ["n1"], "attempt": 2}}),
-           Answer(body={"job": {**ENDED, "status": status, "failure_class": "user_code",
-                                "exit_code": 3}}))
+    api.on(
+        "GET",
+        f"/v1/jobs/{JOB_ID}",
+        Answer(body={"job": JOB}),
+        Answer(body={"job": JOB}),
+        Answer(body={"job": {**JOB, "status": "running", "nodes": ["n1"], "attempt": 2}}),
+        Answer(
+            body={"job": {**ENDED, "status": status, "failure_class": "user_code", "exit_code": 3}}
+        ),
+    )
     ran = openstack("gpu", "job", "create", "--wait", "-f", "json", "--", "true")
     assert ran.code == code
     lines = ran.err.strip().splitlines()
@@ -235,21 +396,35 @@ def test_create_and_wait(openstack, api, status, code):
 
 
 def log(data, offset, end):
-    return Answer(raw=data, headers={"OpenStack-GPU-Log-Offset": str(offset),
-                                     "OpenStack-GPU-Log-End": str(end).lower()})
+    return Answer(
+        raw=data,
+        headers={
+            "OpenStack-GPU-Log-Offset": str(offset),
+            "OpenStack-GPU-Log-End": str(end).lower(),
+        },
+    )
 
 
 def test_create_and_follow_over_two_attempts(openstack, api):
-    first, second = {**JOB, "status": "running", "attempt": 1}, {
-        **JOB, "status": "running", "attempt": 2}
+    first, second = (
+        {**JOB, "status": "running", "attempt": 1},
+        {**JOB, "status": "running", "attempt": 2},
+    )
     api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
-    answers = [JOB, first, {**JOB, "attempt": 1}, second, second,
-               {**ENDED, "attempt": 2}, {**ENDED, "attempt": 2}]
+    answers = [
+        JOB,
+        first,
+        {**JOB, "attempt": 1},
+        second,
+        second,
+        {**ENDED, "attempt": 2},
+        {**ENDED, "attempt": 2},
+    ]
     api.on("GET", f"/v1/jobs/{JOB_ID}", *[Answer(body={"job": one}) for one in answers])
 
     def logs(asked):
         data = b"try %s \xff\n" % asked.query["attempt"].encode()
-        rest = data[int(asked.query["offset"]):]
+        rest = data[int(asked.query["offset"]) :]
         return log(rest, len(data), True)
 
     api.on("GET", f"/v1/jobs/{JOB_ID}/logs", logs)
@@ -264,7 +439,7 @@ def test_logs_once_and_their_tail(openstack, api):
     def logs(asked):
         offset = int(asked.query["offset"])
         start = max(len(data) + offset, 0) if offset < 0 else offset
-        piece = data[start:start + 10_000]
+        piece = data[start : start + 10_000]
         return log(piece, start + len(piece), True)
 
     api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": ENDED}))
@@ -278,8 +453,13 @@ def test_logs_once_and_their_tail(openstack, api):
 
 
 def test_wait(openstack, api):
-    api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}), Answer(body={"job": JOB}),
-           Answer(body={"job": ENDED}))
+    api.on(
+        "GET",
+        f"/v1/jobs/{JOB_ID}",
+        Answer(body={"job": JOB}),
+        Answer(body={"job": JOB}),
+        Answer(body={"job": ENDED}),
+    )
     ran = openstack("gpu", "job", "wait", JOB_ID)
     assert ran.code == 0
     assert ran.err.splitlines()[-1] == "train: succeeded"
@@ -289,11 +469,17 @@ def test_wait(openstack, api):
 
 def test_explain(openstack, api):
     explanation = {
-        "job_id": JOB_ID, "status": "queued", "position": 3, "summary": "Needs 16; 15 are free.",
+        "job_id": JOB_ID,
+        "status": "queued",
+        "position": 3,
+        "summary": "Needs 16; 15 are free.",
         "reasons": [{"code": "insufficient_gpus", "detail": "Too few.", "facts": {}}],
-        "holders": [{"job_id": JOB_ID, "gpus": 8, "ends_by": "2030-01-01T00:00:00Z"},
-                    {"job_id": None, "gpus": 48, "ends_by": None}],
-        "would_start_now_if": [{"change": {"topology": {"policy": "preferred"}}}]}
+        "holders": [
+            {"job_id": JOB_ID, "gpus": 8, "ends_by": "2030-01-01T00:00:00Z"},
+            {"job_id": None, "gpus": 48, "ends_by": None},
+        ],
+        "would_start_now_if": [{"change": {"topology": {"policy": "preferred"}}}],
+    }
     api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}))
     api.on("GET", f"/v1/jobs/{JOB_ID}/explain", Answer(body={"explanation": explanation}))
     text = openstack("gpu", "job", "explain", JOB_ID).text
@@ -301,8 +487,10 @@ def test_explain(openstack, api):
     assert "  - insufficient_gpus: Too few." in text
     assert "  - other projects: 48 GPUs" in text
     assert "  - topology.policy = preferred" in text
-    assert json.loads(openstack("gpu", "job", "explain", JOB_ID, "-f", "json").text)[
-        "holders"] == explanation["holders"]
+    assert (
+        json.loads(openstack("gpu", "job", "explain", JOB_ID, "-f", "json").text)["holders"]
+        == explanation["holders"]
+    )
 
 
 def test_unknown_and_ambiguous_names(openstack, api):
@@ -335,11 +523,35 @@ def test_create_set_and_delete_a_pool(openstack, api):
     api.on("GET", "/v1/pools", Answer(body={"pools": [pool], "links": []}))
     api.on("PATCH", f"/v1/pools/{JOB_ID}", Answer(body={"pool": pool}))
     api.on("DELETE", f"/v1/pools/{JOB_ID}", Answer(202, {"pool": pool}))
-    assert openstack("gpu", "pool", "create", "p", "--flavor", "f", "--min-nodes", "1",
-                     "--autoscale", "true", "--idle-timeout", "10m", "--share-with", "*").code == 0
-    assert api.asked[-1].body == {"pool": {
-        "name": "p", "flavor": "f", "min_nodes": 1, "autoscale": True, "idle_timeout_s": 600,
-        "shared_with": ["*"]}}
+    assert (
+        openstack(
+            "gpu",
+            "pool",
+            "create",
+            "p",
+            "--flavor",
+            "f",
+            "--min-nodes",
+            "1",
+            "--autoscale",
+            "true",
+            "--idle-timeout",
+            "10m",
+            "--share-with",
+            "*",
+        ).code
+        == 0
+    )
+    assert api.asked[-1].body == {
+        "pool": {
+            "name": "p",
+            "flavor": "f",
+            "min_nodes": 1,
+            "autoscale": True,
+            "idle_timeout_s": 600,
+            "shared_with": ["*"],
+        }
+    }
     assert openstack("gpu", "pool", "set", "p", "--max-nodes", "4", "--generation", "7").code == 0
     assert api.asked[-1].body == {"pool": {"max_nodes": 4}}
     assert api.asked[-1].headers["If-Match"] == '"7"'
@@ -366,14 +578,31 @@ def test_flavor_access_is_added_and_taken(openstack, api):
 
 
 def test_quota_and_limits(openstack, api):
-    api.on("PATCH", "/v1/quotas/vision", Answer(body={"quota": {
-        "project_id": "vision", "limits": {"gpus": 4, "nodes": -1}, "usage": {"gpus": 2}}}))
-    ran = openstack("gpu", "quota", "set", "vision", "--limit", "gpus=4", "--default", "nodes",
-                    "-f", "value")
+    api.on(
+        "PATCH",
+        "/v1/quotas/vision",
+        Answer(
+            body={
+                "quota": {
+                    "project_id": "vision",
+                    "limits": {"gpus": 4, "nodes": -1},
+                    "usage": {"gpus": 2},
+                }
+            }
+        ),
+    )
+    ran = openstack(
+        "gpu", "quota", "set", "vision", "--limit", "gpus=4", "--default", "nodes", "-f", "value"
+    )
     assert api.asked[-1].body == {"quota": {"limits": {"gpus": 4, "nodes": None}}}
     assert ran.text == "gpus\t4\t2\nnodes\t-1\t0\n"
-    api.on("GET", "/v1/limits", Answer(body={"limits": {
-        "limits": {"gpus": 4}, "usage": {"gpus": 1}, "free_now": {"a100": 3}}}))
+    api.on(
+        "GET",
+        "/v1/limits",
+        Answer(
+            body={"limits": {"limits": {"gpus": 4}, "usage": {"gpus": 1}, "free_now": {"a100": 3}}}
+        ),
+    )
     ran = openstack("gpu", "limits", "show", "-f", "value")
     assert ran.text == "gpus\t4\t1\t-\ngpus:a100\t-1\t0\t3\n"
 
@@ -386,19 +615,36 @@ def test_label_is_removed_with_null(openstack, api):
 
 
 def artifact(path, data, index=0):
-    return {"path": path, "index": index, "attempt": 1, "rank": 0, "size": len(data),
-            "sha256": hashlib.sha256(data).hexdigest()}
+    return {
+        "path": path,
+        "index": index,
+        "attempt": 1,
+        "rank": 0,
+        "size": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
 
 
 def test_download(openstack, api, tmp_path):
     root = f"/v1/jobs/{JOB_ID}"
     api.on("GET", root, Answer(body={"job": ENDED}))
-    api.on("GET", f"{root}/artifacts", Answer(body={"artifacts": [
-        artifact("1/0/out/model.npz", b"\x00weights"), artifact("1/0/log.txt", b"x")],
-        "links": []}))
+    api.on(
+        "GET",
+        f"{root}/artifacts",
+        Answer(
+            body={
+                "artifacts": [
+                    artifact("1/0/out/model.npz", b"\x00weights"),
+                    artifact("1/0/log.txt", b"x"),
+                ],
+                "links": [],
+            }
+        ),
+    )
     api.on("GET", f"{root}/artifacts/1/0/out/model.npz", Answer(raw=b"\x00weights"))
-    ran = openstack("gpu", "job", "download", JOB_ID, "--dest", str(tmp_path / "d"), "--path",
-                    "1/0/out")
+    ran = openstack(
+        "gpu", "job", "download", JOB_ID, "--dest", str(tmp_path / "d"), "--path", "1/0/out"
+    )
     assert ran.code == 0, ran.err
     files = [one for one in (tmp_path / "d").rglob("*") if one.is_file()]
     assert files == [tmp_path / "d/1/0/out/model.npz"]
@@ -407,16 +653,19 @@ def test_download(openstack, api, tmp_path):
     assert listed == "1/0/out/model.npz\n1/0/log.txt\n"
 
 
-@pytest.mark.parametrize("path", ["../evil", "/etc/evil", "a/../../evil", "a//b", "link/evil",
-                                  "a\\..\\evil", "a/\x1b[2Jx"])
+@pytest.mark.parametrize(
+    "path",
+    ["../evil", "/etc/evil", "a/../../evil", "a//b", "link/evil", "a\\..\\evil", "a/\x1b[2Jx"],
+)
 def test_download_refuses_paths_that_lead_out(openstack, api, tmp_path, path):
     dest = tmp_path / "d"
     dest.mkdir()
     (dest / "link").symlink_to(tmp_path)
     root = f"/v1/jobs/{JOB_ID}"
     api.on("GET", root, Answer(body={"job": ENDED}))
-    api.on("GET", f"{root}/artifacts", Answer(body={"artifacts": [artifact(path, b"x")],
-                                                    "links": []}))
+    api.on(
+        "GET", f"{root}/artifacts", Answer(body={"artifacts": [artifact(path, b"x")], "links": []})
+    )
     ran = openstack("gpu", "job", "download", JOB_ID, "--dest", str(dest))
     assert ran.code == 1
     assert "leads out of" in ran.err
@@ -427,8 +676,11 @@ def test_download_refuses_paths_that_lead_out(openstack, api, tmp_path, path):
 def test_download_that_arrives_broken_leaves_nothing(openstack, api, tmp_path):
     root = f"/v1/jobs/{JOB_ID}"
     api.on("GET", root, Answer(body={"job": ENDED}))
-    api.on("GET", f"{root}/artifacts", Answer(body={"artifacts": [artifact("1/0/a", b"whole")],
-                                                    "links": []}))
+    api.on(
+        "GET",
+        f"{root}/artifacts",
+        Answer(body={"artifacts": [artifact("1/0/a", b"whole")], "links": []}),
+    )
     api.on("GET", f"{root}/artifacts/1/0/a", Answer(raw=b"other"))
     ran = openstack("gpu", "job", "download", JOB_ID, "--dest", str(tmp_path))
     assert ran.code == 1

@@ -13,8 +13,14 @@ from gpuservice.clients.sdk.v1 import _jobs, _logs
 from gpuservice.clients.sdk.v1._base import etag
 from gpuservice.clients.sdk.v1._logs import LogStream
 
-JOB = {"id": JOB_ID, "name": "train", "status": "queued", "queue": "vision", "generation": 1,
-       "waiting": {"code": "insufficient_gpus", "summary": "Needs 4."}}
+JOB = {
+    "id": JOB_ID,
+    "name": "train",
+    "status": "queued",
+    "queue": "vision",
+    "generation": 1,
+    "waiting": {"code": "insufficient_gpus", "summary": "Needs 4."},
+}
 
 
 @pytest.fixture
@@ -52,26 +58,43 @@ def test_endpoint_with_or_without_version(api, suffix):
 def test_identity_comes_from_configuration_before_environment():
     environ = {"OS_PROJECT_ID": "env", "OS_GPU_ROLES": "admin", "OS_USER_ID": "bob"}
     assert identity_headers({"auth": {"project_id": "config"}}, environ) == {
-        "X-Project-Id": "config", "X-Roles": "admin", "X-User-Id": "bob"}
+        "X-Project-Id": "config",
+        "X-Roles": "admin",
+        "X-User-Id": "bob",
+    }
     assert identity_headers({}, {}) == {}
 
 
 def test_error_carries_code_pointer_and_request_id(api, gpu):
-    api.on("POST", "/v1/jobs", error(400, "gpu.request.invalid", "gpus must be whole.",
-                                     "/job/resources/gpus"))
+    api.on(
+        "POST",
+        "/v1/jobs",
+        error(400, "gpu.request.invalid", "gpus must be whole.", "/job/resources/gpus"),
+    )
     with pytest.raises(exceptions.BadRequestException) as caught:
         gpu.create_job(name="x", resources={"gpus": "four"})
     failure = caught.value
     assert isinstance(failure, sdk.GpuBadRequest)
     assert (failure.code, failure.pointer, failure.request_id, failure.status_code) == (
-        "gpu.request.invalid", "/job/resources/gpus", "req-1", 400)
+        "gpu.request.invalid",
+        "/job/resources/gpus",
+        "req-1",
+        400,
+    )
     assert failure.detail == "gpus must be whole."
     assert "gpus must be whole." in str(failure)
 
 
-@pytest.mark.parametrize(("status", "kind"), [
-    (403, sdk.GpuForbidden), (404, sdk.GpuNotFound), (409, sdk.GpuConflict),
-    (412, sdk.GpuPreconditionFailed), (503, sdk.GpuHttpError)])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, sdk.GpuForbidden),
+        (404, sdk.GpuNotFound),
+        (409, sdk.GpuConflict),
+        (412, sdk.GpuPreconditionFailed),
+        (503, sdk.GpuHttpError),
+    ],
+)
 def test_exception_by_status(api, gpu, status, kind):
     api.on("GET", f"/v1/pools/{JOB_ID}", error(status, "gpu.x", "No."))
     with pytest.raises(kind):
@@ -126,16 +149,24 @@ def test_actions_and_changes_are_not_repeated_by_themselves(api, gpu):
 def test_pages_are_followed_by_their_query_alone(api, gpu):
     def page(asked):
         if "marker" not in asked.query:
-            return Answer(body={"jobs": [JOB], "links": [
-                {"rel": "next", "href": "http://evil.example/v1/jobs?limit=1&marker=m"}]})
+            return Answer(
+                body={
+                    "jobs": [JOB],
+                    "links": [
+                        {"rel": "next", "href": "http://evil.example/v1/jobs?limit=1&marker=m"}
+                    ],
+                }
+            )
         return Answer(body={"jobs": [{**JOB, "name": "second"}], "links": []})
 
     api.on("GET", "/v1/jobs", page)
-    jobs = list(gpu.jobs(status=["queued", "held"], labels={"team": "vision"},
-                         all_projects=True))
+    jobs = list(gpu.jobs(status=["queued", "held"], labels={"team": "vision"}, all_projects=True))
     assert [job.name for job in jobs] == ["train", "second"]
     assert api.asked[0].query == {
-        "status": "in:queued,held", "labels.team": "vision", "all_projects": "true"}
+        "status": "in:queued,held",
+        "labels.team": "vision",
+        "all_projects": "true",
+    }
     assert api.asked[1].query == {"limit": "1", "marker": "m"}
 
 
@@ -145,8 +176,13 @@ def test_unknown_filter_is_refused(gpu):
 
 
 def test_find_by_name_id_and_neither(api, gpu):
-    api.on("GET", "/v1/jobs", lambda asked: Answer(body={
-        "jobs": [JOB] if asked.query["name"] == "train" else [], "links": []}))
+    api.on(
+        "GET",
+        "/v1/jobs",
+        lambda asked: Answer(
+            body={"jobs": [JOB] if asked.query["name"] == "train" else [], "links": []}
+        ),
+    )
     api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}))
     assert gpu.find_job("train").id == JOB_ID
     assert gpu.find_job(JOB_ID).name == "train"
@@ -163,8 +199,10 @@ def test_ambiguous_name_asks_for_the_id(api, gpu):
 
 
 def test_own_queue_goes_before_a_cloud_wide_one(api, gpu):
-    queues = [{"id": JOB_ID, "name": "default", "project_id": None},
-              {"id": JOB_ID.replace("6", "7"), "name": "default", "project_id": "vision"}]
+    queues = [
+        {"id": JOB_ID, "name": "default", "project_id": None},
+        {"id": JOB_ID.replace("6", "7"), "name": "default", "project_id": "vision"},
+    ]
     api.on("GET", "/v1/queues", Answer(body={"queues": queues, "links": []}))
     assert gpu.find_queue("default").project_id == "vision"
 
@@ -191,8 +229,7 @@ def test_actions(api, gpu):
 def test_below_a_job(api, gpu):
     root = f"/v1/jobs/{JOB_ID}"
     api.on("GET", f"{root}/attempts", Answer(body={"attempts": [{"number": 2}], "links": []}))
-    api.on("GET", f"{root}/events", Answer(body={"events": [{"action": "job.start"}],
-                                                 "links": []}))
+    api.on("GET", f"{root}/events", Answer(body={"events": [{"action": "job.start"}], "links": []}))
     api.on("GET", f"{root}/explain", Answer(body={"explanation": {"summary": "Because."}}))
     api.on("GET", f"{root}/artifacts/1/0/out/a b.bin", Answer(raw=b"bytes"))
     api.on("GET", f"{root}/artifacts/1/0/out/a%20b.bin", Answer(raw=b"bytes"))
@@ -204,34 +241,65 @@ def test_below_a_job(api, gpu):
 
 
 def test_limits_and_quota(api, gpu):
-    api.on("GET", "/v1/limits", Answer(body={"limits": {
-        "project_id": "vision", "limits": {"gpus": 8}, "usage": {"gpus": 2},
-        "free_now": {"a100": 3}}}))
-    api.on("PATCH", "/v1/quotas/vision", Answer(body={"quota": {
-        "project_id": "vision", "limits": {"gpus": 4}, "usage": {}}}))
+    api.on(
+        "GET",
+        "/v1/limits",
+        Answer(
+            body={
+                "limits": {
+                    "project_id": "vision",
+                    "limits": {"gpus": 8},
+                    "usage": {"gpus": 2},
+                    "free_now": {"a100": 3},
+                }
+            }
+        ),
+    )
+    api.on(
+        "PATCH",
+        "/v1/quotas/vision",
+        Answer(body={"quota": {"project_id": "vision", "limits": {"gpus": 4}, "usage": {}}}),
+    )
     assert gpu.get_limits().free_now == {"a100": 3}
     assert gpu.update_quota("vision", {"gpus": 4}).limits == {"gpus": 4}
     assert api.last("PATCH").body == {"quota": {"limits": {"gpus": 4}}}
 
 
 def log(data: bytes, offset: int, end: bool) -> Answer:
-    return Answer(raw=data, headers={"OpenStack-GPU-Log-Offset": str(offset),
-                                     "OpenStack-GPU-Log-End": str(end).lower()})
+    return Answer(
+        raw=data,
+        headers={
+            "OpenStack-GPU-Log-Offset": str(offset),
+            "OpenStack-GPU-Log-End": str(end).lower(),
+        },
+    )
 
 
 def test_follow_a_log_over_failures(api, gpu, monkeypatch):
     monkeypatch.setattr(_logs, "_IDLE_PAUSE_S", 0.01)
     monkeypatch.setattr(gpu, "connect_retries", 0)
-    api.on("GET", f"/v1/jobs/{JOB_ID}/logs", log(b"one\xff", 4, False), Answer(hang_up=True),
-           error(503, "gpu.busy", "Busy."), log(b"", 4, False), log(b"two", 7, True),
-           log(b"", 7, True))
+    api.on(
+        "GET",
+        f"/v1/jobs/{JOB_ID}/logs",
+        log(b"one\xff", 4, False),
+        Answer(hang_up=True),
+        error(503, "gpu.busy", "Busy."),
+        log(b"", 4, False),
+        log(b"two", 7, True),
+        log(b"", 7, True),
+    )
     stream = LogStream("stderr", task=1, index=5)
     assert b"".join(gpu.follow_job_log(JOB_ID, stream)) == b"one\xfftwo"
     offsets = [one.query["offset"] for one in api.asked]
     assert offsets[0] == "0"
     assert set(offsets[1:-1]) == {"4"}
-    assert api.asked[0].query == {"stream": "stderr", "task": "1", "index": "5", "offset": "0",
-                                  "wait_s": "20"}
+    assert api.asked[0].query == {
+        "stream": "stderr",
+        "task": "1",
+        "index": "5",
+        "offset": "0",
+        "wait_s": "20",
+    }
 
 
 def test_follow_ends_when_the_job_does_not_exist(api, gpu):
@@ -240,9 +308,13 @@ def test_follow_ends_when_the_job_does_not_exist(api, gpu):
 
 
 def test_wait_for_job(api, gpu):
-    api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}),
-           Answer(body={"job": {**JOB, "status": "running"}}),
-           Answer(body={"job": {**JOB, "status": "succeeded"}}))
+    api.on(
+        "GET",
+        f"/v1/jobs/{JOB_ID}",
+        Answer(body={"job": JOB}),
+        Answer(body={"job": {**JOB, "status": "running"}}),
+        Answer(body={"job": {**JOB, "status": "succeeded"}}),
+    )
     seen = []
     job = gpu.wait_for_job(JOB_ID, interval_s=0.01, seen=lambda one: seen.append(one.status))
     assert job.status == "succeeded"

@@ -11,8 +11,10 @@ from gpuservice.clients.osc import values
 from gpuservice.clients.osc.failures import value_at
 
 
-@pytest.mark.parametrize(("text", "seconds"), [
-    ("90", 90), ("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("1h30m", 5400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("1h", 3600), ("2d", 172_800), ("1h30m", 5400)],
+)
 def test_duration(text, seconds):
     assert values.duration(text) == seconds
 
@@ -25,7 +27,11 @@ def test_no_duration(text):
 
 def test_memory():
     assert [values.memory(text) for text in ("512", "512MiB", "64G", "1TiB")] == [
-        512, 512, 65_536, 1_048_576]
+        512,
+        512,
+        65_536,
+        1_048_576,
+    ]
     with pytest.raises(argparse.ArgumentTypeError):
         values.memory("1.5G")
 

@@ -16,8 +16,15 @@ NOW = datetime(2026, 5, 6, tzinfo=UTC)
 
 def pool(**values: Any) -> Pool:
     row: dict[str, Any] = {
-        "id": "p", "created_at": NOW, "updated_at": NOW, "project_id": "o", "name": "p",
-        "flavor_id": "f", "min_nodes": 1, "max_nodes": 9, "target_nodes": 2,
+        "id": "p",
+        "created_at": NOW,
+        "updated_at": NOW,
+        "project_id": "o",
+        "name": "p",
+        "flavor_id": "f",
+        "min_nodes": 1,
+        "max_nodes": 9,
+        "target_nodes": 2,
         "idle_timeout_s": 60,
     }
     return Pool(**{**row, **values})
@@ -25,9 +32,19 @@ def pool(**values: Any) -> Pool:
 
 def node(name: str, status: str = "ready", **values: Any) -> Node:
     row: dict[str, Any] = {
-        "id": name, "created_at": NOW, "updated_at": NOW, "pool_id": "p", "project_id": "o",
-        "name": name, "flavor_id": "f", "status": status, "status_changed_at": NOW,
-        "gpu_type": "t", "gpu_count": 1, "vcpus": 1, "memory_mib": 1,
+        "id": name,
+        "created_at": NOW,
+        "updated_at": NOW,
+        "pool_id": "p",
+        "project_id": "o",
+        "name": name,
+        "flavor_id": "f",
+        "status": status,
+        "status_changed_at": NOW,
+        "gpu_type": "t",
+        "gpu_count": 1,
+        "vcpus": 1,
+        "memory_mib": 1,
     }
     return Node(**{**row, **values})
 

@@ -24,18 +24,36 @@ def later(seconds: float) -> datetime:
 
 def attempt(status: str = "starting", **values: Any) -> Attempt:
     row: dict[str, Any] = {
-        "id": "a", "job_id": "j", "index": 0, "number": 1, "project_id": "p", "queue_id": "q",
-        "pool_id": "pool", "status": status, "created_at": NOW, "tasks_count": 2,
-        "gang_secret": "s", "due_at": later(300),
+        "id": "a",
+        "job_id": "j",
+        "index": 0,
+        "number": 1,
+        "project_id": "p",
+        "queue_id": "q",
+        "pool_id": "pool",
+        "status": status,
+        "created_at": NOW,
+        "tasks_count": 2,
+        "gang_secret": "s",
+        "due_at": later(300),
     }
     return Attempt(**{**row, **values})
 
 
 def task(rank: int, status: str, **values: Any) -> Task:
     row: dict[str, Any] = {
-        "id": f"t{rank}", "attempt_id": "a", "job_id": "j", "index": 0, "attempt": 1,
-        "rank": rank, "project_id": "p", "node_id": f"n{rank}", "node_epoch": 1,
-        "status": status, "created_at": NOW, "gone_at": NOW if status == "gone" else None,
+        "id": f"t{rank}",
+        "attempt_id": "a",
+        "job_id": "j",
+        "index": 0,
+        "attempt": 1,
+        "rank": rank,
+        "project_id": "p",
+        "node_id": f"n{rank}",
+        "node_epoch": 1,
+        "status": status,
+        "created_at": NOW,
+        "gone_at": NOW if status == "gone" else None,
     }
     return Task(**{**row, **values})
 
@@ -94,8 +112,12 @@ def test_the_limit_is_that_of_now() -> None:
         ("preempted", [{"exit_code": 0}], "preempted", "preempted"),
         ("requeue", [{"signal": 15}], "preempted", "preempted"),
         ("preempted", [{"failure_class": "node_failure"}], "node_failure", "node_failure"),
-        ("failed", [{"exit_code": 1}, {"failure_class": "node_failure"}], "node_failure",
-         "node_failure"),
+        (
+            "failed",
+            [{"exit_code": 1}, {"failure_class": "node_failure"}],
+            "node_failure",
+            "node_failure",
+        ),
         ("time_limit", [{"signal": 15}], "timed_out", "time_limit"),
         ("time_limit", [{"exit_code": 0}], "succeeded", None),
         (None, [{"timed_out": True, "signal": 15}], "timed_out", "time_limit"),
@@ -128,10 +150,16 @@ def test_the_failure_told_first_is_the_cause() -> None:
     assert ending(attempt("stopping"), together).exit_code == 7
 
 
-ENDS = st.fixed_dictionaries({}, optional={
-    "exit_code": st.sampled_from([0, 1]), "signal": st.sampled_from([9, 15]),
-    "oom": st.booleans(), "timed_out": st.booleans(),
-    "failure_class": st.sampled_from(["node_failure", "gpu_failure", "data"])})
+ENDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "exit_code": st.sampled_from([0, 1]),
+        "signal": st.sampled_from([9, 15]),
+        "oom": st.booleans(),
+        "timed_out": st.booleans(),
+        "failure_class": st.sampled_from(["node_failure", "gpu_failure", "data"]),
+    },
+)
 TASKS = st.lists(st.tuples(st.sampled_from(list(TaskStatus)), ENDS), min_size=1, max_size=4)
 
 
@@ -143,8 +171,11 @@ TASKS = st.lists(st.tuples(st.sampled_from(list(TaskStatus)), ENDS), min_size=1,
     st.sampled_from([None, 10]),
 )
 def test_every_step_is_one_that_the_table_allows(
-    given_tasks: list[tuple[TaskStatus, dict[str, Any]]], status: str, reason: str | None,
-    due_at: datetime | None, limit: int | None,
+    given_tasks: list[tuple[TaskStatus, dict[str, Any]]],
+    status: str,
+    reason: str | None,
+    due_at: datetime | None,
+    limit: int | None,
 ) -> None:
     tasks = [task(rank, one, **end) for rank, (one, end) in enumerate(given_tasks)]
     of = attempt(status, stop_reason=reason, due_at=due_at, started_at=NOW)

@@ -19,7 +19,8 @@ def test_machine_failures_are_tried_again_by_default(failure: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", ["user_code", "image", "data", "out_of_memory", "time_limit", "permission"])
+    "failure", ["user_code", "image", "data", "out_of_memory", "time_limit", "permission"]
+)
 def test_others_are_not_unless_asked_for(failure: str) -> None:
     assert decide(spec(), "failed", failure, 1).reason == "class_not_retried"
     assert decide(spec(on=[failure]), "failed", failure, 1).again

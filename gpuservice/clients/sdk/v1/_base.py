@@ -66,7 +66,10 @@ class GpuResource(resource.Resource):
     idempotency_key = resource.Header("Idempotency-Key")
 
     def create(
-        self, session: adapter.Adapter, prepend_key: bool = True, base_path: str | None = None,
+        self,
+        session: adapter.Adapter,
+        prepend_key: bool = True,
+        base_path: str | None = None,
         **kwargs: Any,
     ) -> Self:
         """Create it under an idempotency key, so that a repeated request makes nothing twice."""
@@ -83,9 +86,16 @@ class GpuResource(resource.Resource):
 
     @classmethod
     def list(
-        cls, session: adapter.Adapter, paginated: bool = True, base_path: str | None = None,
-        allow_unknown_params: bool = False, *, microversion: str | None = None,
-        headers: dict[str, str] | None = None, max_items: int | None = None, **params: Any,
+        cls,
+        session: adapter.Adapter,
+        paginated: bool = True,
+        base_path: str | None = None,
+        allow_unknown_params: bool = False,
+        *,
+        microversion: str | None = None,
+        headers: dict[str, str] | None = None,
+        max_items: int | None = None,
+        **params: Any,
     ) -> Generator[Self, None, None]:
         """Generate the objects, page after page.
 
@@ -111,7 +121,9 @@ class GpuResource(resource.Resource):
                 seen += 1
                 yield cls.existing(
                     connection=session._get_connection(),  # type: ignore[attr-defined]
-                    **raw, **{name: params[name] for name in names})
+                    **raw,
+                    **{name: params[name] for name in names},
+                )
             following = _next_query(body)
             if not paginated or following is None or following == query:
                 return
@@ -131,14 +143,21 @@ class GpuResource(resource.Resource):
             else:
                 known = ", ".join(sorted(cls._query_mapping._mapping))
                 raise exceptions.InvalidResourceQuery(
-                    f"Invalid query parameter {name!r}; allowed are: {known}.")
+                    f"Invalid query parameter {name!r}; allowed are: {known}."
+                )
         return query
 
     @classmethod
     def find(  # type: ignore[override]
-        cls, session: adapter.Adapter, name_or_id: str, ignore_missing: bool = True,
-        list_base_path: str | None = None, *, microversion: str | None = None,
-        all_projects: bool | None = None, **params: Any,
+        cls,
+        session: adapter.Adapter,
+        name_or_id: str,
+        ignore_missing: bool = True,
+        list_base_path: str | None = None,
+        *,
+        microversion: str | None = None,
+        all_projects: bool | None = None,
+        **params: Any,
     ) -> Self | None:
         """The one with an id or a name.
 
@@ -150,8 +169,10 @@ class GpuResource(resource.Resource):
         if is_id(name_or_id):
             try:
                 made = cls.existing(
-                    id=name_or_id, connection=session._get_connection(),  # type: ignore[attr-defined]
-                    **params)
+                    id=name_or_id,
+                    connection=session._get_connection(),  # type: ignore[attr-defined]
+                    **params,
+                )
                 return made.fetch(session)
             except exceptions.NotFoundException:
                 if ignore_missing:
@@ -159,20 +180,26 @@ class GpuResource(resource.Resource):
                 raise
         matches: builtins.list[Self] = []
         if "name" in cls._query_mapping._mapping:
-            matches = cls._preferred(builtins.list(cls.list(
-                session, name=name_or_id, all_projects=all_projects, max_items=20, **params)))
+            matches = cls._preferred(
+                builtins.list(
+                    cls.list(
+                        session, name=name_or_id, all_projects=all_projects, max_items=20, **params
+                    )
+                )
+            )
         if len(matches) > 1:
             ids = ", ".join(str(one.id) for one in matches[:5])
             more = ", ..." if len(matches) > 5 else ""
             raise exceptions.DuplicateResource(
-                f"More than one {noun} is named {name_or_id!r}; name it by its id "
-                f"({ids}{more}).")
+                f"More than one {noun} is named {name_or_id!r}; name it by its id ({ids}{more})."
+            )
         if matches:
             return matches[0]
         if ignore_missing:
             return None
-        raise exceptions.NotFoundException(f"There is no {noun} with the name or id "
-                                           f"{name_or_id!r}.")
+        raise exceptions.NotFoundException(
+            f"There is no {noun} with the name or id {name_or_id!r}."
+        )
 
     @classmethod
     def _preferred(cls, matches: builtins.list[Self]) -> builtins.list[Self]:
@@ -184,8 +211,9 @@ class GpuResource(resource.Resource):
         """The noun in words, like ``GPU type``."""
         return (cls.resource_key or cls.__name__).replace("_", " ").replace("gpu ", "GPU ")
 
-    def act(self, session: adapter.Adapter, action: str, details: Mapping[str, Any] | None = None
-            ) -> Self:
+    def act(
+        self, session: adapter.Adapter, action: str, details: Mapping[str, Any] | None = None
+    ) -> Self:
         """Ask for an action; what already holds is no error.
 
         :param details: the action's own parameters.

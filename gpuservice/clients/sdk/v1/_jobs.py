@@ -31,19 +31,24 @@ class JobsMixin(proxy.Proxy):
         """One job by its id."""
         return self._get(Job, job)
 
-    def create_job(self, request: Mapping[str, Any] | None = None, *,
-                   idempotency_key: str | None = None, **attrs: Any) -> Job:
+    def create_job(
+        self,
+        request: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **attrs: Any,
+    ) -> Job:
         """Put a job in line.
 
         :param request: the job as api.md writes it; ``attrs`` add to it and override it.
         """
         return Job.submit(self, {**(request or {}), **attrs}, idempotency_key)
 
-    def dry_run_job(self, request: Mapping[str, Any] | None = None, **attrs: Any
-                    ) -> dict[str, Any]:
+    def dry_run_job(self, request: Mapping[str, Any] | None = None, **attrs: Any) -> dict[str, Any]:
         """Where and when a job would run: ``{"job": ..., "dry_run": ...}``; nothing is kept."""
-        response = self.post(Job.base_path, params={"dry_run": "true"},
-                             json={"job": {**(request or {}), **attrs}})
+        response = self.post(
+            Job.base_path, params={"dry_run": "true"}, json={"job": {**(request or {}), **attrs}}
+        )
         raise_for(response)
         return dict(response.json())
 
@@ -51,8 +56,9 @@ class JobsMixin(proxy.Proxy):
         """Change ``priority``, ``labels``, ``max_runtime_s`` or ``hold``."""
         return self._update(Job, job, **attrs)
 
-    def delete_job(self, job: str | Job, ignore_missing: bool = True,
-                   if_match: str | None = None) -> None:
+    def delete_job(
+        self, job: str | Job, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
         """Delete an ended job with its logs and artifacts; cancel a live one, which goes then."""
         match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Job, job, ignore_missing, **match)
@@ -104,8 +110,9 @@ class JobsMixin(proxy.Proxy):
         """Generate a job's artifacts; ``index`` for one element."""
         return self._list(Artifact, job_id=self._get_resource(Job, job).id, **query)
 
-    def open_job_artifact(self, job: str | Job, path: str, index: int | None = None
-                          ) -> requests.Response:
+    def open_job_artifact(
+        self, job: str | Job, path: str, index: int | None = None
+    ) -> requests.Response:
         """An artifact as a streamed response: read it with ``iter_content``, then close it.
 
         :param path: as ``job_artifacts`` names it: ``{attempt}/{rank}/...``.
@@ -113,13 +120,20 @@ class JobsMixin(proxy.Proxy):
         ident = self._get_resource(Job, job).id
         query = {} if index is None else {"index": str(index)}
         response = self.get(
-            f"{Job.base_path}/{ident}/artifacts/{urllib.parse.quote(path)}", params=query,
-            stream=True, headers={"Accept": "application/octet-stream"})
+            f"{Job.base_path}/{ident}/artifacts/{urllib.parse.quote(path)}",
+            params=query,
+            stream=True,
+            headers={"Accept": "application/octet-stream"},
+        )
         raise_for(response)
         return response
 
     def wait_for_job(
-        self, job: str | Job, *, timeout_s: float | None = None, interval_s: float = 1.0,
+        self,
+        job: str | Job,
+        *,
+        timeout_s: float | None = None,
+        interval_s: float = 1.0,
         seen: Callable[[Job], None] | None = None,
     ) -> Job:
         """The job once it has ended.
@@ -137,5 +151,6 @@ class JobsMixin(proxy.Proxy):
                 return current
             if until is not None and time.monotonic() >= until:
                 raise exceptions.ResourceTimeout(
-                    f"The job {ident} is still {current.status} after {timeout_s:g} s.")
+                    f"The job {ident} is still {current.status} after {timeout_s:g} s."
+                )
             time.sleep(interval_s)

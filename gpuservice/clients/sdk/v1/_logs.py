@@ -43,16 +43,21 @@ class LogStream:
 
     def query(self) -> dict[str, str]:
         """As query parameters."""
-        given = {"stream": self.name, "task": self.task, "index": self.index,
-                 "attempt": self.attempt}
+        given = {
+            "stream": self.name,
+            "task": self.task,
+            "index": self.index,
+            "attempt": self.attempt,
+        }
         return {key: str(value) for key, value in given.items() if value is not None}
 
 
 class LogsMixin(proxy.Proxy):
     """Logs of jobs."""
 
-    def read_job_log(self, job: str | Job, stream: LogStream | None = None, *, offset: int = 0,
-                     wait_s: int = 0) -> LogPiece:
+    def read_job_log(
+        self, job: str | Job, stream: LogStream | None = None, *, offset: int = 0, wait_s: int = 0
+    ) -> LogPiece:
         """One piece of a log.
 
         :param offset: in bytes of the whole stream; negative: from its end.
@@ -62,17 +67,27 @@ class LogsMixin(proxy.Proxy):
         query = {**(stream or LogStream()).query(), "offset": str(offset)}
         if wait_s:
             query["wait_s"] = str(wait_s)
-        response = self.get(f"{Job.base_path}/{ident}/logs", params=query,
-                            headers={"Accept": "application/octet-stream"})
+        response = self.get(
+            f"{Job.base_path}/{ident}/logs",
+            params=query,
+            headers={"Accept": "application/octet-stream"},
+        )
         raise_for(response)
         following = response.headers.get("OpenStack-GPU-Log-Offset")
         return LogPiece(
             response.content,
             int(following) if following else max(offset, 0) + len(response.content),
-            response.headers.get("OpenStack-GPU-Log-End", "").lower() == "true")
+            response.headers.get("OpenStack-GPU-Log-End", "").lower() == "true",
+        )
 
-    def follow_job_log(self, job: str | Job, stream: LogStream | None = None, *,
-                       offset: int = 0, give_up_after_s: float = 300.0) -> Iterator[bytes]:
+    def follow_job_log(
+        self,
+        job: str | Job,
+        stream: LogStream | None = None,
+        *,
+        offset: int = 0,
+        give_up_after_s: float = 300.0,
+    ) -> Iterator[bytes]:
         """Generate a log's bytes as they come, until the stream is closed.
 
         Lost connections and answers of 429 and 5xx are tried again from the same byte.

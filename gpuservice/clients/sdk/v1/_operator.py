@@ -40,8 +40,9 @@ class OperatorMixin(proxy.Proxy):
         """Change a GPU type."""
         return self._update(GpuType, gpu_type, **attrs)
 
-    def delete_gpu_type(self, gpu_type: str | GpuType, ignore_missing: bool = True,
-                        if_match: str | None = None) -> None:
+    def delete_gpu_type(
+        self, gpu_type: str | GpuType, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
         """Delete a GPU type that nothing uses."""
         self._delete(GpuType, gpu_type, ignore_missing, **_match(if_match))
 
@@ -93,8 +94,9 @@ class OperatorMixin(proxy.Proxy):
         """Change name, access or price of a flavor."""
         return self._update(Flavor, flavor, **attrs)
 
-    def delete_flavor(self, flavor: str | Flavor, ignore_missing: bool = True,
-                      if_match: str | None = None) -> None:
+    def delete_flavor(
+        self, flavor: str | Flavor, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
         """Delete a flavor that no pool uses."""
         self._delete(Flavor, flavor, ignore_missing, **_match(if_match))
 
@@ -106,8 +108,9 @@ class OperatorMixin(proxy.Proxy):
     def sync_flavor(self, flavor: str | Flavor, dry_run: bool = False) -> dict[str, Any]:
         """Make the cloud have what the flavor says; the answer with the ``differences``."""
         found = self._get_resource(Flavor, flavor)
-        response = self.post(f"{Flavor.base_path}/{found.id}/action",
-                             json={"sync": {"dry_run": dry_run}})
+        response = self.post(
+            f"{Flavor.base_path}/{found.id}/action", json={"sync": {"dry_run": dry_run}}
+        )
         raise_for(response)
         return dict(response.json())
 

@@ -59,8 +59,14 @@ class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
         self._root: str | None = None
 
     def request(
-        self, url: str, method: str, error_message: str | None = None, raise_exc: bool = True,
-        connect_retries: int | None = None, *args: Any, **kwargs: Any,
+        self,
+        url: str,
+        method: str,
+        error_message: str | None = None,
+        raise_exc: bool = True,
+        connect_retries: int | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> requests.Response:
         """Send a request; an error answer raises, unless ``raise_exc`` is false.
 
@@ -68,12 +74,15 @@ class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
 
         :raises GpuHttpError: for an answer of 400 or above.
         """
-        if connect_retries is None and self.connect_retries is None and _repeatable(
-                method, kwargs.get("headers")):
+        if (
+            connect_retries is None
+            and self.connect_retries is None
+            and _repeatable(method, kwargs.get("headers"))
+        ):
             connect_retries = CONNECT_RETRIES
         response = super().request(
-            self._versioned(url), method, error_message, False, connect_retries,
-            *args, **kwargs)
+            self._versioned(url), method, error_message, False, connect_retries, *args, **kwargs
+        )
         if raise_exc:
             raise_for(response)
         return response

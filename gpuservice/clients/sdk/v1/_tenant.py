@@ -37,8 +37,9 @@ class TenantMixin(proxy.Proxy):
         """Change a pool's size, idle time or sharing."""
         return self._update(Pool, pool, **attrs)
 
-    def delete_pool(self, pool: str | Pool, ignore_missing: bool = True,
-                    if_match: str | None = None) -> None:
+    def delete_pool(
+        self, pool: str | Pool, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
         """Delete a pool with its nodes."""
         match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Pool, pool, ignore_missing, **match)
@@ -88,8 +89,9 @@ class TenantMixin(proxy.Proxy):
         """Change a queue."""
         return self._update(Queue, queue, **attrs)
 
-    def delete_queue(self, queue: str | Queue, ignore_missing: bool = True,
-                     if_match: str | None = None) -> None:
+    def delete_queue(
+        self, queue: str | Queue, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
         """Delete a queue that has no live jobs."""
         match: dict[str, Any] = {} if if_match is None else {"if_match": if_match}
         self._delete(Queue, queue, ignore_missing, **match)

@@ -19,7 +19,8 @@ class Device(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "host_id", "gpu_type", "health", "node_id", "used_milli", *LIST_PARAMETERS)
+        "host_id", "gpu_type", "health", "node_id", "used_milli", *LIST_PARAMETERS
+    )
 
     #: Where it is on its host's bus.
     address = resource.Body("address")

@@ -18,7 +18,8 @@ class Event(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "target_type", "target_id", "action", "outcome", "request_id", *LIST_PARAMETERS)
+        "target_type", "target_id", "action", "outcome", "request_id", *LIST_PARAMETERS
+    )
 
     #: ISO 8601, UTC.
     at = resource.Body("at")

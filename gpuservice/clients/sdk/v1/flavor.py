@@ -22,7 +22,8 @@ class Flavor(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "name", "gpu_type", "mode", "status", *LIST_PARAMETERS)
+        "name", "gpu_type", "mode", "status", *LIST_PARAMETERS
+    )
 
     gpu_type = resource.Body("gpu_type")
     gpu_count = resource.Body("gpu_count", type=int)

@@ -21,8 +21,7 @@ class GpuType(GpuResource):
     allow_delete = True
     allow_list = True
 
-    _query_mapping = resource.QueryParameters(
-        "name", "vendor", *LIST_PARAMETERS)
+    _query_mapping = resource.QueryParameters("name", "vendor", *LIST_PARAMETERS)
 
     vendor = resource.Body("vendor")
     #: ``vendor:product``, four hex digits each.

@@ -19,7 +19,8 @@ class Host(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "name", "state", "status", "kind", "rack", *LIST_PARAMETERS)
+        "name", "state", "status", "kind", "rack", *LIST_PARAMETERS
+    )
 
     #: hypervisor, baremetal or standalone.
     kind = resource.Body("kind")

@@ -38,8 +38,16 @@ class Job(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "name", "status", "kind", "queue", "user_id", "waiting_code", "failure_class",
-        "priority", *LIST_PARAMETERS)
+        "name",
+        "status",
+        "kind",
+        "queue",
+        "user_id",
+        "waiting_code",
+        "failure_class",
+        "priority",
+        *LIST_PARAMETERS,
+    )
 
     user_id = resource.Body("user_id")
     queue = resource.Body("queue")
@@ -91,8 +99,12 @@ class Job(GpuResource):
         return self.status in ENDED
 
     @classmethod
-    def submit(cls, session: adapter.Adapter, request: Mapping[str, Any],
-               idempotency_key: str | None = None) -> Self:
+    def submit(
+        cls,
+        session: adapter.Adapter,
+        request: Mapping[str, Any],
+        idempotency_key: str | None = None,
+    ) -> Self:
         """Put a job in line; the request goes out as it is, so that the service judges it.
 
         A lost connection is retried under the same key, so there is never a second job.
@@ -100,8 +112,7 @@ class Job(GpuResource):
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         for left in reversed(range(_BUSY_TRIES)):
             try:
-                response = session.post(cls.base_path, json={"job": dict(request)},
-                                        headers=headers)
+                response = session.post(cls.base_path, json={"job": dict(request)}, headers=headers)
                 raise_for(response)
             except GpuConflict as error:
                 if error.code != "gpu.idempotency.in_progress" or not left:

@@ -18,8 +18,7 @@ class Node(GpuResource):
     allow_fetch = True
     allow_list = True
 
-    _query_mapping = resource.QueryParameters(
-        "name", "status", "pool_id", *LIST_PARAMETERS)
+    _query_mapping = resource.QueryParameters("name", "status", "pool_id", *LIST_PARAMETERS)
 
     pool_id = resource.Body("pool_id")
     server_id = resource.Body("server_id")

@@ -22,7 +22,8 @@ class Pool(GpuResource):
     allow_list = True
 
     _query_mapping = resource.QueryParameters(
-        "name", "status", "flavor_id", "engine", *LIST_PARAMETERS)
+        "name", "status", "flavor_id", "engine", *LIST_PARAMETERS
+    )
 
     #: A name or an id in requests, the id in answers.
     flavor = resource.Body("flavor")

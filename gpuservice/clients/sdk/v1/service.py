@@ -19,8 +19,7 @@ class Service(GpuResource):
     allow_commit = True
     allow_list = True
 
-    _query_mapping = resource.QueryParameters(
-        "binary", "host", "status", *LIST_PARAMETERS)
+    _query_mapping = resource.QueryParameters("binary", "host", "status", *LIST_PARAMETERS)
 
     binary = resource.Body("binary")
     host = resource.Body("host")
