@@ -37,9 +37,14 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    return {"cpu": model, "cores": psutil.cpu_count(), "system": platform.platform(),
-            "memory_gib": round(psutil.virtual_memory().total / 2**30),
-            "python": platform.python_version(), "load_before": psutil.getloadavg()[0]}
+    return {
+        "cpu": model,
+        "cores": psutil.cpu_count(),
+        "system": platform.platform(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+        "load_before": psutil.getloadavg()[0],
+    }
 
 
 def median(runs: Sequence[Any]) -> Any:
@@ -75,23 +80,33 @@ def main() -> None:
     """Measure, print, and keep the results as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small numbers, once each")
-    parser.add_argument("--only", default=",".join((*MEASUREMENTS, "plan")),
-                        help="comma-separated measurements")
+    parser.add_argument(
+        "--only", default=",".join((*MEASUREMENTS, "plan")), help="comma-separated measurements"
+    )
     parser.add_argument("--output", type=Path, help="the JSON file (default: results/DATE.json)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs in this directory")
     given = parser.parse_args()
     names = given.only.split(",")
     about = machine()
     sizes = QUICK if given.quick else Sizes()
-    results = measure([name for name in names if name != "plan"], sizes,
-                      given.keep)
+    results = measure([name for name in names if name != "plan"], sizes, given.keep)
     if "plan" in names:
         results["plan"] = plan_time.figures()
     now = datetime.now(UTC)
     output = given.output or RESULTS / f"{now:%Y-%m-%d}.json"
-    output.write_text(json.dumps(
-        {"at": now.isoformat(timespec="seconds"), "machine": about, "quick": given.quick,
-         "results": results}, indent=1) + "\n", encoding="utf-8")
+    output.write_text(
+        json.dumps(
+            {
+                "at": now.isoformat(timespec="seconds"),
+                "machine": about,
+                "quick": given.quick,
+                "results": results,
+            },
+            indent=1,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
     print(f"results in {output}")
 
 

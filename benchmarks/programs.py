@@ -49,8 +49,9 @@ directory = {directory}/objects
 """
 
 
-def wait_until(true: Callable[[], Any], what: str, patience_s: float = PATIENCE_S,
-               pause_s: float = 0.1) -> Any:
+def wait_until(
+    true: Callable[[], Any], what: str, patience_s: float = PATIENCE_S, pause_s: float = 0.1
+) -> Any:
     """Ask again and again until the answer is true; return it.
 
     :raises TimeoutError: saying ``what`` did not happen in time.
@@ -85,8 +86,9 @@ class Programs:
     :param runner: ``process`` (tasks are processes) or ``nofork`` (tasks only pretend to be).
     """
 
-    def __init__(self, directory: Path, database: str, transport: str, port: int,
-                 runner: str = "nofork") -> None:
+    def __init__(
+        self, directory: Path, database: str, transport: str, port: int, runner: str = "nofork"
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.database = database
         self._directory = directory
@@ -101,16 +103,30 @@ class Programs:
 
     def start(self) -> None:
         """Bring the schema up and start API, scheduler and conductor."""
-        self._config.write_text(_CONFIGURATION.format(
-            transport=self._transport, directory=self._directory, database=self.database,
-            port=self._port, hosts=HOSTS, gpus=GPUS))
+        self._config.write_text(
+            _CONFIGURATION.format(
+                transport=self._transport,
+                directory=self._directory,
+                database=self.database,
+                port=self._port,
+                hosts=HOSTS,
+                gpus=GPUS,
+            )
+        )
         (self._directory / "cloud").mkdir(exist_ok=True)
         subprocess.run([*_module("manage"), *self._options(), "db", "upgrade"], check=True)
         for name in ("api", "scheduler", "conductor"):
             with (self._directory / f"{name}.out").open("wb") as output:
                 self._processes[name] = subprocess.Popen(
-                    [*_module(name), *self._options(), "--log-file",
-                     str(self._directory / f"{name}.log")], stdout=output, stderr=output)
+                    [
+                        *_module(name),
+                        *self._options(),
+                        "--log-file",
+                        str(self._directory / f"{name}.log"),
+                    ],
+                    stdout=output,
+                    stderr=output,
+                )
 
     def _options(self) -> list[str]:
         return ["--config-file", str(self._config)]
@@ -125,16 +141,40 @@ class Programs:
         state = SimulatedState(self._directory / "cloud")
         server = state.server(server_id) or {"devices": []}
         settings = self._directory / f"agent-{server_id}.json"
-        settings.write_text(json.dumps({
-            "probe": "fake", "runner": self._runner, "allow_loopback_http": True,
-            "devices": [{"address": address, "vendor": "nvidia", "product_id": "",
-                         "index": index, "memory_mib": 81920}
-                        for index, address in enumerate(server["devices"])]}))
+        settings.write_text(
+            json.dumps(
+                {
+                    "probe": "fake",
+                    "runner": self._runner,
+                    "allow_loopback_http": True,
+                    "devices": [
+                        {
+                            "address": address,
+                            "vendor": "nvidia",
+                            "product_id": "",
+                            "index": index,
+                            "memory_mib": 81920,
+                        }
+                        for index, address in enumerate(server["devices"])
+                    ],
+                }
+            )
+        )
         with (self._directory / f"agent-{server_id}.out").open("wb") as output:
             self._agents[server_id] = subprocess.Popen(
-                [*_module("agent"), "--user-data", str(user_data), "--config-file",
-                 str(settings), "--state-dir", str(self._directory / f"node-{server_id}"),
-                 "--stop-tasks"], stdout=output, stderr=output)
+                [
+                    *_module("agent"),
+                    "--user-data",
+                    str(user_data),
+                    "--config-file",
+                    str(settings),
+                    "--state-dir",
+                    str(self._directory / f"node-{server_id}"),
+                    "--stop-tasks",
+                ],
+                stdout=output,
+                stderr=output,
+            )
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds used so far: by program (agents and servers with their children), and by

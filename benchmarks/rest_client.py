@@ -12,8 +12,12 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-_HEADERS = {"Content-Type": "application/json", "X-Project-Id": "bench", "X-User-Id": "bench",
-            "X-Roles": "admin"}
+_HEADERS = {
+    "Content-Type": "application/json",
+    "X-Project-Id": "bench",
+    "X-User-Id": "bench",
+    "X-Roles": "admin",
+}
 
 
 class Refused(Exception):
@@ -55,8 +59,9 @@ class Connection:
 
 def true_job(name: str) -> dict[str, Any]:
     """A job of one GPU that ends well at once."""
-    return {"job": {"name": name, "command": ["true"], "max_runtime_s": 600,
-                    "resources": {"gpus": 1}}}
+    return {
+        "job": {"name": name, "command": ["true"], "max_runtime_s": 600, "resources": {"gpus": 1}}
+    }
 
 
 def submit(url: str, count: int, connections: int = 8) -> tuple[float, list[float]]:
@@ -91,5 +96,7 @@ def submit(url: str, count: int, connections: int = 8) -> tuple[float, list[floa
 def quantiles(values: Sequence[float]) -> dict[str, float]:
     """Median and 99th percentile of milliseconds."""
     ordered = sorted(values)
-    return {"p50_ms": round(statistics.median(ordered), 2),
-            "p99_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 2)}
+    return {
+        "p50_ms": round(statistics.median(ordered), 2),
+        "p99_ms": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 2),
+    }

@@ -54,17 +54,50 @@ class World:
         """Flavor, pool of every host, queue; returns when every node is ready."""
         wait_until(self._has_devices, "the devices are known")
         rest = self.rest
-        rest.call("POST", "/v1/flavors", {"flavor": {
-            "name": "bench", "gpu_type": "a100-80gb", "gpu_count": GPUS, "vcpus": 64,
-            "memory_mib": 524288}})
-        pool = rest.call("POST", "/v1/pools", {"pool": {
-            "name": "bench", "flavor": "bench", "min_nodes": HOSTS, "max_nodes": HOSTS,
-            "shared_with": ["*"], "isolation": "none"}})["pool"]["id"]
-        self.queue_id = rest.call("POST", "/v1/queues", {"queue": {
-            "name": "default", "project_id": None, "projects": ["*"], "pools": [pool],
-            "max_priority": 1000}})["queue"]["id"]
-        wait_until(lambda: rest.call("GET", f"/v1/pools/{pool}")["pool"]["status"] == "active",
-                   "the pool is active")
+        rest.call(
+            "POST",
+            "/v1/flavors",
+            {
+                "flavor": {
+                    "name": "bench",
+                    "gpu_type": "a100-80gb",
+                    "gpu_count": GPUS,
+                    "vcpus": 64,
+                    "memory_mib": 524288,
+                }
+            },
+        )
+        pool = rest.call(
+            "POST",
+            "/v1/pools",
+            {
+                "pool": {
+                    "name": "bench",
+                    "flavor": "bench",
+                    "min_nodes": HOSTS,
+                    "max_nodes": HOSTS,
+                    "shared_with": ["*"],
+                    "isolation": "none",
+                }
+            },
+        )["pool"]["id"]
+        self.queue_id = rest.call(
+            "POST",
+            "/v1/queues",
+            {
+                "queue": {
+                    "name": "default",
+                    "project_id": None,
+                    "projects": ["*"],
+                    "pools": [pool],
+                    "max_priority": 1000,
+                }
+            },
+        )["queue"]["id"]
+        wait_until(
+            lambda: rest.call("GET", f"/v1/pools/{pool}")["pool"]["status"] == "active",
+            "the pool is active",
+        )
 
     def _has_devices(self) -> bool:
         try:
@@ -86,9 +119,12 @@ class World:
     def clear_jobs(self) -> None:
         """Empty the tables of jobs, so that every run finds the same."""
         with self._engine.begin() as connection:
-            connection.execute(text(
-                "TRUNCATE jobs, job_elements, attempts, tasks, allocations, explanations, events "
-                "CASCADE"))
+            connection.execute(
+                text(
+                    "TRUNCATE jobs, job_elements, attempts, tasks, allocations, explanations, events "
+                    "CASCADE"
+                )
+            )
         self._store.write(lambda uow: uow.quotas.repair())
 
     def insert_jobs(self, count: int, ended: bool) -> list[str]:
@@ -96,12 +132,29 @@ class World:
         spec = normalise(true_job("row")["job"], {}, None)
         now, ids = datetime.now(UTC), RandomIds()
         first = Job(
-            id="", created_at=now, updated_at=now, project_id="bench", user_id="bench",
-            name="row", queue_id=self.queue_id, kind=spec["kind"], status="queued",
-            priority=spec["priority"], spec=spec, max_runtime_s=600, queued_at=now)
+            id="",
+            created_at=now,
+            updated_at=now,
+            project_id="bench",
+            user_id="bench",
+            name="row",
+            queue_id=self.queue_id,
+            kind=spec["kind"],
+            status="queued",
+            priority=spec["priority"],
+            spec=spec,
+            max_runtime_s=600,
+            queued_at=now,
+        )
         if ended:
-            first = replace(first, status="succeeded", waiting_elements=0, attempt=1,
-                            succeeded_elements=1, exit_code=0)
+            first = replace(
+                first,
+                status="succeeded",
+                waiting_elements=0,
+                attempt=1,
+                succeeded_elements=1,
+                exit_code=0,
+            )
         made: list[str] = []
         for begin in range(0, count, _BATCH):
             jobs = []
@@ -116,7 +169,8 @@ class World:
         self._store.write(lambda uow: uow.quotas.repair())
         with self._engine.connect() as connection:
             connection.execution_options(isolation_level="AUTOCOMMIT").execute(
-                text("VACUUM ANALYZE jobs"))
+                text("VACUUM ANALYZE jobs")
+            )
         return made
 
 
@@ -128,13 +182,21 @@ def running(runner: str, keep: Path | None = None) -> Iterator[World]:
     :param keep: an empty directory for configuration and logs, which then stay.
     """
     with ExitStack() as stack:
-        name = str(keep) if keep else stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="benchmarks-"))
+        name = (
+            str(keep)
+            if keep
+            else stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-"))
+        )
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
-        programs = Programs(Path(name), fresh_database(os.environ[POSTGRESQL], "benchmarks"),
-                            os.environ[RABBITMQ], port, runner)
+        programs = Programs(
+            Path(name),
+            fresh_database(os.environ[POSTGRESQL], "benchmarks"),
+            os.environ[RABBITMQ],
+            port,
+            runner,
+        )
         world = World(programs)
         try:
             programs.start()

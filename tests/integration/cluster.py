@@ -26,8 +26,10 @@ from gpuservice.db.engine import create_engine
 from gpuservice.db.store import DatabaseStore
 
 RABBIT = "GPUSERVICE_TEST_RABBIT_URL"
-DATABASES = {"postgresql": "GPUSERVICE_TEST_POSTGRESQL_URL",
-             "mariadb": "GPUSERVICE_TEST_MARIADB_URL"}
+DATABASES = {
+    "postgresql": "GPUSERVICE_TEST_POSTGRESQL_URL",
+    "mariadb": "GPUSERVICE_TEST_MARIADB_URL",
+}
 #: Below this directory, not below /tmp: tasks have a /tmp of their own.
 PLACES = Path("/var/tmp")
 GPU_TYPE = "a100-80gb"
@@ -100,8 +102,17 @@ class Cluster:
     :param lease_s: the agents' lease; ``more`` is appended to the configuration.
     """
 
-    def __init__(self, database: str, place: Path, *, hosts: int, gpus: int, lease_s: int = 10,
-                 loss_margin_s: int = 2, more: str = "") -> None:
+    def __init__(
+        self,
+        database: str,
+        place: Path,
+        *,
+        hosts: int,
+        gpus: int,
+        lease_s: int = 10,
+        loss_margin_s: int = 2,
+        more: str = "",
+    ) -> None:
         self.place = place
         self.hosts, self.gpus, self.lease_s = hosts, gpus, lease_s
         self.database = database
@@ -109,30 +120,59 @@ class Cluster:
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
         self.configs = [self._configure(number, loss_margin_s, more) for number in (0, 1)]
         self.programs = [
-            Program(kind, f"{kind}-{number}", [
-                f"gpuservice.cmd.{kind}", "--config-file", str(self.configs[number])],
-                place / f"{kind}-{number}.log")
-            for kind in ("api", "conductor", "scheduler") for number in (0, 1)]
-        self.guests = Guests(place / "cloud", place / "nodes", self.urls, {
-            "orphan_after_s": 5, "uid_directory": str(place / "uids")})
+            Program(
+                kind,
+                f"{kind}-{number}",
+                [f"gpuservice.cmd.{kind}", "--config-file", str(self.configs[number])],
+                place / f"{kind}-{number}.log",
+            )
+            for kind in ("api", "conductor", "scheduler")
+            for number in (0, 1)
+        ]
+        self.guests = Guests(
+            place / "cloud",
+            place / "nodes",
+            self.urls,
+            {"orphan_after_s": 5, "uid_directory": str(place / "uids")},
+        )
         self.admin = Rest(self.urls, "operator", "admin")
-        self.store = DatabaseStore(
-            create_engine(database, pool_size=2), SystemClock(), RandomIds())
+        self.store = DatabaseStore(create_engine(database, pool_size=2), SystemClock(), RandomIds())
 
     def _configure(self, number: int, loss_margin_s: int, more: str) -> Path:
         path = self.place / f"gpuservice-{number}.conf"
-        path.write_text(_CONFIG.format(
-            rabbit=os.environ[RABBIT], database=self.database.replace("$", "$$"),
-            port=self.ports[number], url=self.urls[number], place=self.place, hosts=self.hosts,
-            gpus=self.gpus, loss_margin_s=loss_margin_s, lease_s=self.lease_s, more=more))
+        path.write_text(
+            _CONFIG.format(
+                rabbit=os.environ[RABBIT],
+                database=self.database.replace("$", "$$"),
+                port=self.ports[number],
+                url=self.urls[number],
+                place=self.place,
+                hosts=self.hosts,
+                gpus=self.gpus,
+                loss_margin_s=loss_margin_s,
+                lease_s=self.lease_s,
+                more=more,
+            )
+        )
         path.chmod(0o600)
         return path
 
     # -- life ------------------------------------------------------------------------------
     def start(self) -> None:
         """Bring the schema up, start every program, wait until the API answers."""
-        subprocess.run([sys.executable, "-m", "gpuservice.cmd.manage", "--config-file",
-                        str(self.configs[0]), "db", "upgrade"], check=True, timeout=60)
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "gpuservice.cmd.manage",
+                "--config-file",
+                str(self.configs[0]),
+                "db",
+                "upgrade",
+            ],
+            check=True,
+            timeout=60,
+        )
         for program in self.programs:
             program.start()
         for url in self.urls:
@@ -159,20 +199,52 @@ class Cluster:
         return [program for program in self.programs if program.kind == kind]
 
     # -- what a test needs there -------------------------------------------------------------
-    def furnish(self, nodes: int | None = None, isolation: str = "none", name: str = "shared",
-                ) -> dict[str, Any]:
+    def furnish(
+        self,
+        nodes: int | None = None,
+        isolation: str = "none",
+        name: str = "shared",
+    ) -> dict[str, Any]:
         """A flavor of whole hosts, a ready pool over them, and a queue open to everybody."""
         until(lambda: len(list(self.admin.all("hosts"))) == self.hosts, "the hosts")
-        self.admin.post("/flavors", {"flavor": {
-            "name": "whole", "gpu_type": GPU_TYPE, "gpu_count": self.gpus, "vcpus": 64,
-            "memory_mib": 524288}})
+        self.admin.post(
+            "/flavors",
+            {
+                "flavor": {
+                    "name": "whole",
+                    "gpu_type": GPU_TYPE,
+                    "gpu_count": self.gpus,
+                    "vcpus": 64,
+                    "memory_mib": 524288,
+                }
+            },
+        )
         size = self.hosts if nodes is None else nodes
-        pool = self.admin.post("/pools", {"pool": {
-            "name": name, "flavor": "whole", "min_nodes": size, "max_nodes": size,
-            "shared_with": ["*"], "isolation": isolation}})["pool"]
-        self.admin.post("/queues", {"queue": {
-            "name": "default", "project_id": None, "projects": ["*"], "pools": [pool["id"]],
-            "max_priority": 1000}})
+        pool = self.admin.post(
+            "/pools",
+            {
+                "pool": {
+                    "name": name,
+                    "flavor": "whole",
+                    "min_nodes": size,
+                    "max_nodes": size,
+                    "shared_with": ["*"],
+                    "isolation": isolation,
+                }
+            },
+        )["pool"]
+        self.admin.post(
+            "/queues",
+            {
+                "queue": {
+                    "name": "default",
+                    "project_id": None,
+                    "projects": ["*"],
+                    "pools": [pool["id"]],
+                    "max_priority": 1000,
+                }
+            },
+        )
         self.wait_ready(size)
         return dict(pool)
 

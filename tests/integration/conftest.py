@@ -11,6 +11,9 @@ from cluster import DATABASES, RABBIT
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" in metafunc.fixturenames:
-        there = [name for name, variable in DATABASES.items()
-                 if os.environ.get(variable) and os.environ.get(RABBIT)]
+        there = [
+            name
+            for name, variable in DATABASES.items()
+            if os.environ.get(variable) and os.environ.get(RABBIT)
+        ]
         metafunc.parametrize("backend", there)

@@ -90,8 +90,11 @@ class Faults:
         for key in tasks.values():
             self.forgiven[key] = (thaw, thaw + THAW_S)
         kill_all(pids, signal.SIGCONT)
-        until(lambda: not tasks.keys() & task_processes().keys(),
-              "the end of the thawed node's tasks", THAW_S)
+        until(
+            lambda: not tasks.keys() & task_processes().keys(),
+            "the end of the thawed node's tasks",
+            THAW_S,
+        )
         self._give_back(server_id)
         self.counts["node frozen"] += 1
         self.counts["processes of tasks frozen with it"] += len(tasks)
@@ -124,8 +127,11 @@ class Faults:
     def _take_agent(self, wanted: str | None = None) -> str:
         """An agent that the random kills leave alone from now on."""
         with self._lock:
-            agents = {server_id: agent for server_id, agent in self._cluster.guests.agents.items()
-                      if agent.name not in self._busy}
+            agents = {
+                server_id: agent
+                for server_id, agent in self._cluster.guests.agents.items()
+                if agent.name not in self._busy
+            }
             server_id = wanted or self._dice.choice(sorted(agents))
             self._busy.add(agents[server_id].name)
             self._cluster.guests.hold(server_id)

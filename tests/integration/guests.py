@@ -22,8 +22,9 @@ class Guests:
     :param settings: further settings of every agent.
     """
 
-    def __init__(self, state_dir: Path, place: Path, urls: list[str],
-                 settings: dict[str, Any]) -> None:
+    def __init__(
+        self, state_dir: Path, place: Path, urls: list[str], settings: dict[str, Any]
+    ) -> None:
         self._state = SimulatedState(state_dir)
         self._place = place
         self._urls = urls
@@ -87,17 +88,35 @@ class Guests:
             return
         self._place.mkdir(parents=True, exist_ok=True)
         settings = self._place / f"{server_id}.settings"
-        devices = [{"address": address, "vendor": "nvidia", "product_id": "", "index": index,
-                    "memory_mib": 81920} for index, address in enumerate(server["devices"])]
-        settings.write_text(json.dumps(
-            {"probe": "fake", "devices": devices, **self._settings}))
+        devices = [
+            {
+                "address": address,
+                "vendor": "nvidia",
+                "product_id": "",
+                "index": index,
+                "memory_mib": 81920,
+            }
+            for index, address in enumerate(server["devices"])
+        ]
+        settings.write_text(json.dumps({"probe": "fake", "devices": devices, **self._settings}))
         url = self._urls[len(self.agents) % len(self._urls)]
         self._user_data(server_id).write_text(
-            json.dumps({**json.loads(user_data.read_text()), "api_url": url}))
-        agent = Program("agent", f"agent-{server_id}", [
-            "gpuservice.cmd.agent", "--user-data", str(self._user_data(server_id)),
-            "--state-dir", str(self.state_of(server_id)), "--config-file", str(settings)],
-            self._place / f"{server_id}.log")
+            json.dumps({**json.loads(user_data.read_text()), "api_url": url})
+        )
+        agent = Program(
+            "agent",
+            f"agent-{server_id}",
+            [
+                "gpuservice.cmd.agent",
+                "--user-data",
+                str(self._user_data(server_id)),
+                "--state-dir",
+                str(self.state_of(server_id)),
+                "--config-file",
+                str(settings),
+            ],
+            self._place / f"{server_id}.log",
+        )
         self.agents[server_id] = agent
         agent.start()
 
@@ -133,8 +152,7 @@ def _with_tasks(task_ids: set[str]) -> list[int]:
     """Processes that are told in their environment to belong to one of these tasks."""
     if not task_ids:
         return []
-    return [pid for pid in task_processes()
-            if any(one in _where(pid) for one in task_ids)]
+    return [pid for pid in task_processes() if any(one in _where(pid) for one in task_ids)]
 
 
 def _where(pid: int) -> str:

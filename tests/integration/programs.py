@@ -53,8 +53,13 @@ class Program:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         with self._log.open("ab") as out:
             self._process = subprocess.Popen(
-                self._argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment,
-                start_new_session=True)
+                self._argv,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
 
     def alive(self) -> bool:
         """Whether it runs."""
@@ -90,8 +95,7 @@ def _environment(pid: int) -> dict[str, str]:
     except OSError:  # gone meanwhile
         return {}
     pairs = (entry.partition(b"=") for entry in text.split(b"\0") if entry)
-    return {key.decode(errors="replace"): value.decode(errors="replace")
-            for key, _, value in pairs}
+    return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}
 
 
 def _pids() -> Iterator[int]:
@@ -115,15 +119,20 @@ def task_processes(job_id: str | None = None) -> dict[int, TaskKey]:
         seen = _environment(pid)
         job = seen.get("GPUSERVICE_JOB_ID")
         if job and job_id in (None, job) and not _is_dead(pid):
-            found[pid] = (job, int(seen["GPUSERVICE_ARRAY_INDEX"]),
-                          int(seen["GPUSERVICE_ATTEMPT"]), int(seen["GPUSERVICE_TASK_RANK"]))
+            found[pid] = (
+                job,
+                int(seen["GPUSERVICE_ARRAY_INDEX"]),
+                int(seen["GPUSERVICE_ATTEMPT"]),
+                int(seen["GPUSERVICE_TASK_RANK"]),
+            )
     return found
 
 
 def _command_line(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(
-            errors="replace")
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except OSError:
         return ""
 

@@ -33,7 +33,8 @@ class Rest:
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers.update(
-            {"X-Project-Id": project, "X-User-Id": f"user-of-{project}", "X-Roles": roles})
+            {"X-Project-Id": project, "X-User-Id": f"user-of-{project}", "X-Roles": roles}
+        )
 
     def call(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
         """One call; a creating one carries a key, so that repeating it creates nothing twice.
@@ -45,13 +46,19 @@ class Rest:
         while True:
             try:
                 answer = self._session.request(
-                    verb, f"{self._url}/v1{path}", json=body, params=query, headers=headers,
-                    timeout=30)
+                    verb,
+                    f"{self._url}/v1{path}",
+                    json=body,
+                    params=query,
+                    headers=headers,
+                    timeout=30,
+                )
             except requests.RequestException as error:
                 self._next(deadline, error)
                 continue
             if answer.status_code in (429, 502, 503, 504) or (
-                    "gpu.idempotency.in_progress" in answer.text):
+                "gpu.idempotency.in_progress" in answer.text
+            ):
                 self._next(deadline, answer.text)
                 continue
             return _read(answer)

@@ -27,7 +27,8 @@ PATIENCE_S = sized(1800, 200)
 def test_everything_ends_as_it_should_whatever_befalls_the_service(backend: str) -> None:
     more = "[scheduler]\ncoordination_url =\n"
     with running_cluster(
-            backend, hosts=sized(8, 4), gpus=8, lease_s=sized(10, 4), more=more) as cluster:
+        backend, hosts=sized(8, 4), gpus=8, lease_s=sized(10, 4), more=more
+    ) as cluster:
         cluster.furnish()
         witness = cluster.place / "witness"
         witness.touch()
@@ -41,9 +42,12 @@ def test_everything_ends_as_it_should_whatever_befalls_the_service(backend: str)
         cluster.check_idle()
         replayed = workload.replay(cluster.admin)
         assert {ident: replayed[ident] for ident in ended} == {
-            ident: job["status"] for ident, job in ended.items()}
-        print(f"\n{backend}: {len(jobs)} jobs, {runs} task runs; faults: "
-              + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.counts.items())))
+            ident: job["status"] for ident, job in ended.items()
+        }
+        print(
+            f"\n{backend}: {len(jobs)} jobs, {runs} task runs; faults: "
+            + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.counts.items()))
+        )
 
 
 def _tolerant(one: workload.Wanted) -> workload.Wanted:
@@ -64,12 +68,18 @@ def _submit_under_faults(
                 what()
             except BaseException as trouble:
                 troubles.append(trouble)
+
         return run
 
     def great() -> None:
         for _ in range(2 if FULL else 1):
-            for fault in (faults.restart_rabbit, faults.freeze_node, faults.restart_database,
-                          faults.freeze_agent, faults.drop_traffic):
+            for fault in (
+                faults.restart_rabbit,
+                faults.freeze_node,
+                faults.restart_database,
+                faults.freeze_agent,
+                faults.drop_traffic,
+            ):
                 fault()
 
     kills = threading.Thread(target=guarded(lambda: faults.kill_until(stop, EVERY_S)))
@@ -80,7 +90,7 @@ def _submit_under_faults(
         wanted = [workload.slower(one, SLOWER) for one in workload.mixed(JOBS, witness)]
         jobs = workload.submit_all(cluster, wanted[: JOBS // 2])
         greats_began = time.monotonic()
-        jobs += workload.submit_all(cluster, wanted[JOBS // 2:])
+        jobs += workload.submit_all(cluster, wanted[JOBS // 2 :])
         while greats.is_alive() and time.monotonic() < greats_began + PATIENCE_S:
             greats.join(1)
     finally:

@@ -33,6 +33,9 @@ def test_mixed_jobs_of_six_projects_end_as_they_should(backend: str) -> None:
         cluster.check_idle()
         replayed = workload.replay(cluster.admin)
         assert {ident: replayed[ident] for ident in ended} == {
-            ident: job["status"] for ident, job in ended.items()}
-        print(f"\n{backend}: {len(jobs)} jobs, {runs} task runs, submitted and cancelled in "
-              f"{submitted:.1f} s, all ended after {took:.1f} s")
+            ident: job["status"] for ident, job in ended.items()
+        }
+        print(
+            f"\n{backend}: {len(jobs)} jobs, {runs} task runs, submitted and cancelled in "
+            f"{submitted:.1f} s, all ended after {took:.1f} s"
+        )

@@ -81,8 +81,7 @@ def test_nothing_is_left_after_fencing(cluster: Cluster) -> None:
     agent = cluster.guests.agents[_server_of(cluster, job_id)]
     agent.send(signal.SIGSTOP)
     try:
-        until(lambda: not task_processes(job_id), "the end of the fenced task",
-              cluster.lease_s + 5)
+        until(lambda: not task_processes(job_id), "the end of the fenced task", cluster.lease_s + 5)
         job = ended(caller, job_id, "failed", 60)
         assert job["failure_class"] == "node_failure"
     finally:
@@ -125,10 +124,24 @@ def test_tasks_outlive_the_all_in_one_program(number: int) -> None:
         port = free_port()
         config = place / "more.conf"
         config.write_text("[agent]\norphan_after_s = 20\n")
-        program = Program("all-in-one", "all-in-one", [
-            "gpuservice.cmd.all_in_one", "--state-dir", str(place / "state"), "--listen",
-            f"127.0.0.1:{port}", "--hosts", "1", "--gpus-per-host", "2", "--config-file",
-            str(config)], place / "log")
+        program = Program(
+            "all-in-one",
+            "all-in-one",
+            [
+                "gpuservice.cmd.all_in_one",
+                "--state-dir",
+                str(place / "state"),
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--hosts",
+                "1",
+                "--gpus-per-host",
+                "2",
+                "--config-file",
+                str(config),
+            ],
+            place / "log",
+        )
         program.start()
         try:
             until(lambda: "ready at" in program.log_text, "the program")

@@ -65,19 +65,49 @@ def at_once(count: int, ask: Callable[[int], object]) -> Counter[int]:
 
 def limit(cluster: Cluster, project: str, **limits: int) -> None:
     """Set limits of a project; ``jobs_queued`` stands for ``jobs:queued``."""
-    cluster.admin.call("PATCH", f"/quotas/{project}", {"quota": {"limits": {
-        name.replace("_", ":"): value for name, value in limits.items()}}})
+    cluster.admin.call(
+        "PATCH",
+        f"/quotas/{project}",
+        {"quota": {"limits": {name.replace("_", ":"): value for name, value in limits.items()}}},
+    )
 
 
 def test_limits_hold_under_concurrent_requests(cluster: Cluster) -> None:
-    cluster.admin.post("/flavors", {"flavor": {
-        "name": "one", "gpu_type": "a100-80gb", "gpu_count": 1, "vcpus": 1,
-        "memory_mib": 1024}})
-    empty = cluster.admin.post("/pools", {"pool": {
-        "name": "empty", "flavor": "one", "min_nodes": 0, "max_nodes": 0,
-        "shared_with": ["*"]}})["pool"]
-    cluster.admin.post("/queues", {"queue": {
-        "name": "default", "project_id": None, "projects": ["*"], "pools": [empty["id"]]}})
+    cluster.admin.post(
+        "/flavors",
+        {
+            "flavor": {
+                "name": "one",
+                "gpu_type": "a100-80gb",
+                "gpu_count": 1,
+                "vcpus": 1,
+                "memory_mib": 1024,
+            }
+        },
+    )
+    empty = cluster.admin.post(
+        "/pools",
+        {
+            "pool": {
+                "name": "empty",
+                "flavor": "one",
+                "min_nodes": 0,
+                "max_nodes": 0,
+                "shared_with": ["*"],
+            }
+        },
+    )["pool"]
+    cluster.admin.post(
+        "/queues",
+        {
+            "queue": {
+                "name": "default",
+                "project_id": None,
+                "projects": ["*"],
+                "pools": [empty["id"]],
+            }
+        },
+    )
     for run in range(RUNS):
         _pools_against_gpus(cluster, f"pools-{run}")
         _jobs_against_queued(cluster, f"jobs-{run}")
@@ -91,8 +121,13 @@ def _callers(cluster: Cluster, project: str) -> list[Rest]:
 def _pools_against_gpus(cluster: Cluster, project: str) -> None:
     limit(cluster, project, gpus=32)
     callers = _callers(cluster, project)
-    answers = at_once(ASKERS, lambda number: callers[number].post("/pools", {"pool": {
-        "name": f"pool-{number}", "flavor": "one", "min_nodes": 1, "max_nodes": 1}}))
+    answers = at_once(
+        ASKERS,
+        lambda number: callers[number].post(
+            "/pools",
+            {"pool": {"name": f"pool-{number}", "flavor": "one", "min_nodes": 1, "max_nodes": 1}},
+        ),
+    )
     assert answers == {0: 32, 403: 28}
     owner = callers[0]
     for pool in list(owner.all("pools")):
@@ -103,8 +138,9 @@ def _pools_against_gpus(cluster: Cluster, project: str) -> None:
 def _jobs_against_queued(cluster: Cluster, project: str) -> None:
     limit(cluster, project, jobs_queued=20)
     callers = _callers(cluster, project)
-    answers = at_once(ASKERS, lambda number: callers[number].submit(
-        name=f"job-{number}", command=["true"]))
+    answers = at_once(
+        ASKERS, lambda number: callers[number].submit(name=f"job-{number}", command=["true"])
+    )
     assert answers == {0: 20, 403: 40}
     for job in list(callers[0].all("jobs")):
         callers[0].cancel(job["id"])
@@ -121,8 +157,9 @@ def test_running_jobs_never_hold_more_than_the_limit(cluster: Cluster) -> None:
 def _bounded_jobs(cluster: Cluster, project: str) -> None:
     limit(cluster, project, gpus=32)
     callers = _callers(cluster, project)
-    answers = at_once(ASKERS, lambda number: callers[number].submit(
-        name=f"job-{number}", command=["sleep", "1"]))
+    answers = at_once(
+        ASKERS, lambda number: callers[number].submit(name=f"job-{number}", command=["sleep", "1"])
+    )
     assert answers == {0: ASKERS}
     most = _most_held(cluster, callers[0])
     assert 0 < most <= 32
@@ -154,8 +191,11 @@ def test_two_schedulers_with_one_snapshot_allocate_nothing_twice(backend: str) -
         def submit(number: int) -> None:
             for one in range(GANGS // 20):
                 callers[number].submit(
-                    name=f"gang-{number}-{one}", command=["true"], tasks={"count": 2},
-                    resources={"gpu_fraction": SHARE_MILLI / 1000})
+                    name=f"gang-{number}-{one}",
+                    command=["true"],
+                    tasks={"count": 2},
+                    resources={"gpu_fraction": SHARE_MILLI / 1000},
+                )
 
         assert at_once(20, submit) == {0: 20}
         assert _race(cluster) == GANGS
@@ -178,8 +218,9 @@ def _race(cluster: Cluster) -> int:
     outcomes: list[Any] = []
 
     def commit() -> None:
-        committer = Committer(store, _Silent(), RandomIds(), "all",
-                              CommitSettings(300, tuple(range(20000, 30000))))
+        committer = Committer(
+            store, _Silent(), RandomIds(), "all", CommitSettings(300, tuple(range(20000, 30000)))
+        )
         outcomes.append(committer.commit(epoch, starts, collected.nodes, collected.pools))
 
     threads = [threading.Thread(target=commit) for _ in range(2)]

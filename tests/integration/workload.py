@@ -55,22 +55,36 @@ class Wanted:
     job_id: str = ""
 
 
-def script_job(name: str, witness: Path, beats: int, code: int = 0, **more: Any
-               ) -> dict[str, Any]:
+def script_job(name: str, witness: Path, beats: int, code: int = 0, **more: Any) -> dict[str, Any]:
     """A job that writes to the witness file for ``beats`` beats and exits with ``code``."""
-    env = {"WITNESS": str(witness), "BEATS": str(beats), "EXIT": str(code),
-           **more.pop("env", {})}
-    return {"name": name, "script": _SCRIPT, "env": env, "grace_period_s": 1,
-            "retry": {"max_attempts": 100, "backoff_s": 0}, "max_runtime_s": 3000, **more}
+    env = {"WITNESS": str(witness), "BEATS": str(beats), "EXIT": str(code), **more.pop("env", {})}
+    return {
+        "name": name,
+        "script": _SCRIPT,
+        "env": env,
+        "grace_period_s": 1,
+        "retry": {"max_attempts": 100, "backoff_s": 0},
+        "max_runtime_s": 3000,
+        **more,
+    }
 
 
 def mixed(count: int, witness: Path, seed: int = 1) -> list[Wanted]:
     """``count`` jobs: single ones, gangs, fractions, arrays, failures of several kinds, cancels."""
     dice = random.Random(seed)
-    makers = (_single, _gang, _fraction, _array, _exits, _not_found, _cancelled_at_once,
-              _cancelled_running, _bad_rank, _too_long)
-    return [makers[number % len(makers)](f"job-{number}", witness, dice)
-            for number in range(count)]
+    makers = (
+        _single,
+        _gang,
+        _fraction,
+        _array,
+        _exits,
+        _not_found,
+        _cancelled_at_once,
+        _cancelled_running,
+        _bad_rank,
+        _too_long,
+    )
+    return [makers[number % len(makers)](f"job-{number}", witness, dice) for number in range(count)]
 
 
 def slower(one: Wanted, times: int) -> Wanted:
@@ -85,20 +99,35 @@ def slower(one: Wanted, times: int) -> Wanted:
 
 def _single(name: str, witness: Path, dice: random.Random) -> Wanted:
     gpus = dice.choice((0, 1, 1, 2))
-    return Wanted("single", script_job(name, witness, dice.randint(0, 4),
-                                       resources={"gpus": gpus}), "succeeded", None, 0)
+    return Wanted(
+        "single",
+        script_job(name, witness, dice.randint(0, 4), resources={"gpus": gpus}),
+        "succeeded",
+        None,
+        0,
+    )
 
 
 def _gang(name: str, witness: Path, dice: random.Random) -> Wanted:
-    body = script_job(name, witness, dice.randint(0, 4), tasks={"count": dice.randint(2, 4)},
-                      resources={"gpus": dice.randint(1, 2)})
+    body = script_job(
+        name,
+        witness,
+        dice.randint(0, 4),
+        tasks={"count": dice.randint(2, 4)},
+        resources={"gpus": dice.randint(1, 2)},
+    )
     return Wanted("gang", body, "succeeded", None, 0)
 
 
 def _fraction(name: str, witness: Path, dice: random.Random) -> Wanted:
     share = dice.choice((0.125, 0.25, 0.5))
-    return Wanted("fraction", script_job(name, witness, dice.randint(0, 4),
-                                         resources={"gpu_fraction": share}), "succeeded", None, 0)
+    return Wanted(
+        "fraction",
+        script_job(name, witness, dice.randint(0, 4), resources={"gpu_fraction": share}),
+        "succeeded",
+        None,
+        0,
+    )
 
 
 def _array(name: str, witness: Path, dice: random.Random) -> Wanted:
@@ -107,8 +136,9 @@ def _array(name: str, witness: Path, dice: random.Random) -> Wanted:
 
 
 def _exits(name: str, witness: Path, dice: random.Random) -> Wanted:
-    return Wanted("exits", script_job(name, witness, dice.randint(0, 2), 3), "failed",
-                  "user_code", 3)
+    return Wanted(
+        "exits", script_job(name, witness, dice.randint(0, 2), 3), "failed", "user_code", 3
+    )
 
 
 def _not_found(name: str, witness: Path, dice: random.Random) -> Wanted:
@@ -116,8 +146,13 @@ def _not_found(name: str, witness: Path, dice: random.Random) -> Wanted:
 
 
 def _cancelled_at_once(name: str, witness: Path, dice: random.Random) -> Wanted:
-    return Wanted("cancelled at once", script_job(name, witness, 2000), "cancelled",
-                  "cancelled", cancel="at once")
+    return Wanted(
+        "cancelled at once",
+        script_job(name, witness, 2000),
+        "cancelled",
+        "cancelled",
+        cancel="at once",
+    )
 
 
 def _cancelled_running(name: str, witness: Path, dice: random.Random) -> Wanted:
@@ -126,8 +161,7 @@ def _cancelled_running(name: str, witness: Path, dice: random.Random) -> Wanted:
 
 
 def _bad_rank(name: str, witness: Path, dice: random.Random) -> Wanted:
-    body = script_job(name, witness, 2000, tasks={"count": 2},
-                      env={"EXIT_1": "5", "BEATS": "2"})
+    body = script_job(name, witness, 2000, tasks={"count": 2}, env={"EXIT_1": "5", "BEATS": "2"})
     return Wanted("bad rank", body, "failed", "user_code", 5)
 
 
@@ -145,10 +179,10 @@ def submit_all(cluster: Cluster, jobs: Sequence[Wanted]) -> list[Wanted]:
     def run(number: int) -> None:
         caller = cluster.caller(PROJECTS[number])
         try:
-            for one in jobs[number::len(PROJECTS)]:
+            for one in jobs[number :: len(PROJECTS)]:
                 made.append(_submit(caller, one))
             for one in [one for one in made if one.cancel == "running"]:
-                if one.body["name"] in {job.body["name"] for job in jobs[number::len(PROJECTS)]}:
+                if one.body["name"] in {job.body["name"] for job in jobs[number :: len(PROJECTS)]}:
                     _cancel_running(caller, one.job_id)
         except BaseException as fault:
             faults.append(fault)
@@ -175,14 +209,18 @@ def _cancel_running(caller: Rest, job_id: str) -> None:
     caller.cancel(job_id)
 
 
-def wait_for_ends(cluster: Cluster, ids: Iterable[str], patience_s: float
-                  ) -> dict[str, dict[str, Any]]:
+def wait_for_ends(
+    cluster: Cluster, ids: Iterable[str], patience_s: float
+) -> dict[str, dict[str, Any]]:
     """The jobs when all of them have ended."""
     wanted = set(ids)
 
     def look() -> dict[str, dict[str, Any]]:
-        jobs = {job["id"]: job for job in cluster.admin.all("jobs", all_projects="true")
-                if job["id"] in wanted}
+        jobs = {
+            job["id"]: job
+            for job in cluster.admin.all("jobs", all_projects="true")
+            if job["id"] in wanted
+        }
         open_ = [job for job in jobs.values() if job["status"] not in ENDED]
         last[:] = [f"{job['name']} {job['status']} {job['waiting']}" for job in open_]
         return {} if open_ else jobs
@@ -200,11 +238,16 @@ def check_ends(jobs: Sequence[Wanted], ended: Mapping[str, Mapping[str, Any]]) -
     for one in jobs:
         job = ended[one.job_id]
         got = (job["status"], job["failure_class"], job["exit_code"])
-        want = (one.status, one.failure_class,
-                job["exit_code"] if one.exit_code is None else one.exit_code)
+        want = (
+            one.status,
+            one.failure_class,
+            job["exit_code"] if one.exit_code is None else one.exit_code,
+        )
         if got != want:
-            wrong.append(f"{one.kind} {one.body['name']}: {got}, not {want} "
-                         f"(attempt {job['attempt']}: {job['status_reason']})")
+            wrong.append(
+                f"{one.kind} {one.body['name']}: {got}, not {want} "
+                f"(attempt {job['attempt']}: {job['status_reason']})"
+            )
     assert not wrong, "\n".join(wrong)
 
 
@@ -219,8 +262,7 @@ def read_witness(path: Path) -> dict[tuple[TaskKey, str], list[tuple[float, floa
     return found
 
 
-def check_witness(path: Path, forgiven: Mapping[TaskKey, tuple[float, float]] | None = None
-                  ) -> int:
+def check_witness(path: Path, forgiven: Mapping[TaskKey, tuple[float, float]] | None = None) -> int:
     """No two runs of one (job, index, rank) overlap; returns how many runs there were.
 
     :param forgiven: tasks that were frozen -> the span (after the thaw) in which what they still
