@@ -121,8 +121,8 @@ class World:
         with self._engine.begin() as connection:
             connection.execute(
                 text(
-                    "TRUNCATE jobs, job_elements, attempts, tasks, allocations, explanations, events "
-                    "CASCADE"
+                    "TRUNCATE jobs, job_elements, attempts, tasks, allocations, explanations, "
+                    "events CASCADE"
                 )
             )
         self._store.write(lambda uow: uow.quotas.repair())
