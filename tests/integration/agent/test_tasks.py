@@ -77,6 +77,12 @@ def test_environment_and_log(api, agent):
     assert api.secret.encode() not in api.log("t1", "stderr")
 
 
+def test_a_task_inherits_its_three_streams_and_nothing_else(api, agent):
+    api.want("t1", command=["ls", "/proc/self/fd"])
+    api.until_gone("t1")
+    assert api.log("t1").split() == [b"0", b"1", b"2", b"3"]  # 3: the listing's own
+
+
 def test_time_limit_and_a_task_that_ends_at_it(api, agent):
     api.want("over", command=["sleep", "60"], time_limit_s=1, grace_s=1)
     api.want("at", command=["sleep", "1"], time_limit_s=1)

@@ -19,6 +19,7 @@ from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.preparing import visible_devices
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings, SettingsError, UserData
+from gpuservice.agent.spawning import event_of
 from gpuservice.agent.uids import UidPool, UidsExhausted
 from gpuservice.agent.wire import Device
 
@@ -235,3 +236,22 @@ def test_nvml():
     library.nvmlInit = lambda: 1 / 0
     with pytest.raises(NvmlUnavailable):
         NvmlProbe(library)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not json",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"event": "started"}',
+        b'{"event": 1, "task_id": "t"}',
+        b'{"event": "started", "task_id": "../other"}',
+    ],
+)
+def test_nonsense_from_the_spawners_socket_is_dropped(data):
+    assert event_of(data) is None
+    assert event_of(b'{"event": "started", "task_id": "t"}') is not None
