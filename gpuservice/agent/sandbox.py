@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpuservice.agent import cgroups, isolation
+from gpuservice.agent.probing import CannotIsolate
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.wire import Capabilities
 
@@ -52,15 +53,16 @@ class Sandbox:
     def prove(
         cls, state_dir: str, settings: AgentSettings, try_out: Callable[[Sandbox, str], str | None]
     ) -> Sandbox:
-        """The strongest sandbox in which the probe ran and saw what it should."""
+        """The strongest sandbox in which the probe ran and saw what it should.
+
+        :raises CannotIsolate: when tasks would have to run as root and nobody asked for that.
+        """
         root = os.geteuid() == 0
         cover = isolation.cover_of(state_dir)
         groups = cgroups.bases()
-        for uid in (True, False):
+        for uid in (True,) if root and settings.own_uid is not False else (False,):
             for spaces in (_ALL, ()):
-                if (uid and (not root or settings.own_uid is False)) or (
-                    spaces and (not root or settings.namespaces is False)
-                ):
+                if spaces and (not root or settings.namespaces is False):
                     continue
                 for where in [groups, {}] if groups else [{}]:
                     one = cls(
@@ -74,6 +76,11 @@ class Sandbox:
                         os.chmod(state_dir, 0o711)
                     if one._holds(try_out(one, _PROBE)):
                         return one
+        if root and settings.own_uid is not False:
+            raise CannotIsolate(
+                "no task could be run under a user id of its own, and tasks are not run as root "
+                "unless own_uid is false in the agent's settings"
+            )
         return cls(cover=cover)
 
     def _holds(self, said: str | None) -> bool:

@@ -88,11 +88,15 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's."""
+    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
+
+    ``fault``: why no task may be started on the node, null if they may.
+    """
 
     bootstrap: str = field(repr=False)
     secret: str = field(repr=False)
     instance: str
+    fault: str | None = None
     agent_version: str
     devices: tuple[Device, ...]
     capabilities: Capabilities
@@ -105,6 +109,7 @@ class Registration:
             "bootstrap": self.bootstrap,
             "secret": self.secret,
             "instance": self.instance,
+            "fault": None if self.fault is None else " ".join(self.fault.split())[:1024],
             "agent_version": self.agent_version,
             "devices": [device.dump() for device in self.devices],
             "capabilities": self.capabilities.dump(),
