@@ -37,6 +37,7 @@ from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
 from gpuservice.agent.process_runner import ProcessRunner
+from gpuservice.agent.registering import Registering, verdict
 from gpuservice.agent.runner import Ended, Event, Runner
 from gpuservice.agent.settings import AgentSettings, UserData
 from gpuservice.agent.wire import Registration, SyncRequest
@@ -86,6 +87,9 @@ class Agent:
         self._watcher = threading.current_thread()
         try:
             self._identity = self._identity_file.load()
+            self._registering = Registering(
+                self._settings.register_patience_s, first=self._identity.epoch is None
+            )
             self._open()
             try:
                 self._work(stop)
@@ -97,7 +101,7 @@ class Agent:
         finally:
             self._identity_file.release()
         if self._fatal is not None:
-            raise AgentRefused(str(self._fatal)) from self._fatal
+            raise AgentRefused(verdict(self._fatal, self._user_data)) from self._fatal
 
     def _open(self) -> None:
         """Everything that needs no service; tasks of an earlier agent are found here."""
@@ -227,8 +231,12 @@ class Agent:
                     LOG.error("a sync was refused: %s", error)
                     self._closing.wait(_MAX_BACKOFF_S)
                     continue
-                self._fatal = error
-                return
+                pause = None if registered else self._registering.pause_after(error)
+                if pause is None:
+                    self._fatal = error
+                    return
+                LOG.warning("not registered yet, trying again: %s", error)
+                self._closing.wait(pause)
             except Exception as error:
                 LOG.exception("the agent failed")
                 self._fatal = error
@@ -253,6 +261,7 @@ class Agent:
         self._interval_s = answer.interval_s
         self._identity = Identity(secret=self._identity.secret, epoch=answer.epoch)
         self._identity_file.save(self._identity)
+        self._registering.succeeded()
         LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)
 
     def _poll_once(self) -> None:

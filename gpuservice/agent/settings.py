@@ -34,6 +34,8 @@ class AgentSettings:
     ``uid_base``/``uid_count``: range of user ids for tasks; by default above every range that
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
     ``base_env``: what a task's environment starts from.
+    ``register_patience_s``: how long a first registration is tried although the token is refused:
+    the service may still be writing down what it built.
     """
 
     runner: Literal["process", "nofork"] = "process"
@@ -59,6 +61,7 @@ class AgentSettings:
     connect_timeout_s: float = 5
     read_timeout_s: float = 20
     max_wait_s: float = 20
+    register_patience_s: float = 120
     coalesce_s: float = 0.02
 
     @classmethod

@@ -28,6 +28,8 @@ class FakeApi:
         self.log_cap = 1 << 30
         self.registrations, self.secret = [], None
         self.away = self.revoked = False
+        self.unknown_for = 0
+        self.stranger = False
         self.syncs = 0
         handler = type("Handler", (_Handler,), {"api": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -115,7 +117,7 @@ class FakeApi:
 
     def register(self, body):
         self.registrations.append(body)
-        if self.revoked:
+        if self.revoked or len(self.registrations) <= self.unknown_for:
             return 401, _error(401, "gpu.agent.bootstrap_invalid")
         if self.secret not in (None, body["secret"]):
             return 409, _error(409, "gpu.agent.secret_conflict")
@@ -229,6 +231,8 @@ class _Handler(BaseHTTPRequestHandler):
         task = TASK.fullmatch(unquote(split.path))
         if self.api.away:
             status, answer = 503, {}
+        elif self.api.stranger:
+            status, answer = 401, b"<html>who are you?</html>"
         elif split.path == "/v1/agent/register":
             status, answer = self.api.register(json.loads(body))
         elif self.api.revoked or self.headers["Authorization"] != f"Bearer {self.api.secret}":
