@@ -115,11 +115,15 @@ class ProcessRunner:
 
     def stop(self, task_id: str, grace_s: float, signal_name: str) -> None:
         """Write the wish down and wake the supervisor; it looks by itself twice a second, too."""
-        directory = self._directory(task_id)
+        self._wish(task_id, task_files.STOP, {"grace_s": grace_s, "signal": signal_name})
+
+    def limit(self, task_id: str, time_limit_s: int | None) -> None:
+        """As ``stop``."""
+        self._wish(task_id, task_files.LIMIT, {"time_limit_s": time_limit_s})
+
+    def _wish(self, task_id: str, name: str, content: Mapping[str, Any]) -> None:
         with contextlib.suppress(FileNotFoundError):
-            task_files.write_json(
-                f"{directory}/{task_files.STOP}", {"grace_s": grace_s, "signal": signal_name}
-            )
+            task_files.write_json(f"{self._directory(task_id)}/{name}", content)
         with self._lock:
             handle = self._watched.get(task_id)
             if handle is not None:

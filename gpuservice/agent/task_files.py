@@ -2,8 +2,9 @@
 """The files of one task in the agent's state directory, and how each is written.
 
 ``order.json`` what to do; ``supervisor`` who does it (made once, by whoever comes first);
-``started`` when it began; ``stop`` the wish to end; ``result.json`` how it ended; ``box/`` what
-the task itself sees: ``script`` and ``work/``. Only ``box/work`` and the script are the task's.
+``started`` when it began; ``stop`` the wish to end; ``limit`` the time limit, if it was changed
+since; ``result.json`` how it ended; ``box/`` what the task itself sees: ``script`` and ``work/``.
+Only ``box/work`` and the script are the task's.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-ORDER, SUPERVISOR, STARTED, STOP, RESULT = (
+ORDER, SUPERVISOR, STARTED, STOP, LIMIT, RESULT = (
     "order.json",
     "supervisor",
     "started",
     "stop",
+    "limit",
     "result.json",
 )
 

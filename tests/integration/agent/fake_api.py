@@ -30,7 +30,7 @@ class FakeApi:
         self.away = self.revoked = False
         self.unknown_for = 0
         self.stranger = False
-        self.syncs = 0
+        self.syncs = self.applied = 0
         handler = type("Handler", (_Handler,), {"api": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -73,6 +73,11 @@ class FakeApi:
                 "spec": full,
                 **order,
             }
+            self._bump()
+
+    def limit(self, task_id, time_limit_s):
+        with self.changed:
+            self.orders[task_id]["spec"]["time_limit_s"] = time_limit_s
             self._bump()
 
     def stop(self, task_id, grace_s=5):
@@ -135,6 +140,7 @@ class FakeApi:
             if body["epoch"] != self.epoch:
                 return 409, _error(409, "gpu.node.fenced")
             self.syncs += 1
+            self.applied = body["revision"]
             for report in body["tasks"]:
                 self._take(report)
             self.changed.notify_all()
