@@ -28,6 +28,7 @@ from gpuservice.agent.client import (
     Revoked,
 )
 from gpuservice.agent.credentials import Identity, IdentityFile
+from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.errands import Errands
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
@@ -115,7 +116,7 @@ class Agent:
         self._runner: Runner = (
             NoForkRunner()
             if settings.runner == "nofork"
-            else ProcessRunner(self._state_dir, settings, lease_file)
+            else ProcessRunner(self._state_dir, settings, lease_file, self._device_nodes())
         )
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="agent-data")
         self._hands = Hands(self._runner, self._journal, settings)
@@ -130,6 +131,10 @@ class Agent:
         )
         for order in self._runner.adopt():
             self._hands.adopt(order)
+
+    def _device_nodes(self) -> DeviceNodes:
+        addresses = [device.address for device in self._devices]
+        return DeviceNodes(self._probe, addresses, self._settings.allowed_devices)
 
     def _close(self) -> None:
         self._closing.set()

@@ -94,7 +94,7 @@ class Supervisor:
         kills_before = kernel_oom_kills()
         failure: dict[str, str] | None
         try:
-            self._group.create(self._launch.memory_mib, self._launch.vcpus)
+            self._group.create(self._launch.memory_mib, self._launch.vcpus, self._launch.devices)
             failure = self._start()
         except OSError as error:
             failure = {"class": "platform", "evidence": f"the task could not be started: {error}"}

@@ -29,6 +29,7 @@ class Launch:
     """What a supervisor must know to run a task; ``argv`` null: the script in the box.
 
     ``uid`` null: the agent's own user. ``groups``: control group bases, controller -> directory.
+    ``devices``: the device nodes it may open (kind, major, minor or null for all), null: any.
     """
 
     task_id: str
@@ -40,6 +41,7 @@ class Launch:
     namespaces: list[str]
     cover: str
     groups: dict[str, str]
+    devices: list[tuple[str, int, int | None]] | None
     memory_mib: int | None
     vcpus: float | None
     time_limit_s: float | None
