@@ -67,11 +67,16 @@ class DeviceHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What this node can do to keep tasks apart; each was proved by a probe, not assumed."""
+    """What this node can do to keep tasks apart; each was proved by a probe, not assumed.
+
+    ``device_filter``: a task can open the device nodes of its own GPUs only; if not,
+    ``device_filter_reason`` says why.
+    """
 
     own_uid: bool = False
     namespaces: tuple[str, ...] = ()
     device_filter: bool = False
+    device_filter_reason: str | None = None
     private_tmp: bool = False
     cgroups: bool = False
 
@@ -81,6 +86,7 @@ class Capabilities:
             "own_uid": self.own_uid,
             "namespaces": list(self.namespaces),
             "device_filter": self.device_filter,
+            "device_filter_reason": self.device_filter_reason,
             "private_tmp": self.private_tmp,
             "cgroups": self.cgroups,
         }

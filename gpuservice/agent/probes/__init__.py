@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from gpuservice.agent.device_nodes import DeviceNode
 from gpuservice.agent.probes.fake import FakeProbe
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings
@@ -23,6 +24,9 @@ class Probe(Protocol):
 
     def health(self) -> Sequence[DeviceHealth]:
         """The state of each now."""
+
+    def device_nodes(self, address: str) -> Sequence[DeviceNode]:
+        """See ``device_nodes.NodesOfDevices``."""
 
 
 def probe_for(settings: AgentSettings) -> Probe:

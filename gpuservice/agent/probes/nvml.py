@@ -7,7 +7,11 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from gpuservice.agent.device_nodes import DeviceNode, Unfilterable
 from gpuservice.agent.wire import Device, DeviceHealth
+
+#: The driver's own character device: one minor a GPU, and 255 for all (devices.txt).
+_MAJOR, _CONTROL = 195, DeviceNode("c", 195, 255)
 
 
 class NvmlUnavailable(RuntimeError):
@@ -53,6 +57,36 @@ class NvmlProbe:
             found.append(DeviceHealth(address=address, healthy=reason is None, reason=reason))
         return tuple(found)
 
+    def device_nodes(self, address: str) -> Sequence[DeviceNode]:
+        """The GPU's own node, and what all users of the driver share."""
+        try:
+            handle = self._handle(address)
+            minor = int(self._nvml.nvmlDeviceGetMinorNumber(handle))
+            partitioned = self._partitioned(handle)
+        except Exception as error:
+            raise Unfilterable(f"the device at {address} cannot be asked: {error}") from error
+        if partitioned:
+            raise Unfilterable(f"the device at {address} is partitioned (MIG)")
+        unified = [
+            DeviceNode("c", major, minor)
+            for major in _majors("nvidia-uvm")
+            for minor in (0, 1)  # memory, and its tools
+        ]
+        return (DeviceNode("c", _MAJOR, minor), _CONTROL, *unified)
+
+    def _handle(self, address: str) -> Any:
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            if _address(self._nvml.nvmlDeviceGetPciInfo(handle).busId) == _address(address):
+                return handle
+        raise LookupError("it is not there")
+
+    def _partitioned(self, handle: Any) -> bool:
+        try:
+            return bool(self._nvml.nvmlDeviceGetMigMode(handle)[0])
+        except Exception:
+            return False  # a model that knows no partitions
+
     def _device(self, index: int) -> Device:
         handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         pci = self._nvml.nvmlDeviceGetPciInfo(handle)
@@ -81,6 +115,16 @@ class NvmlProbe:
         if rows[3]:
             return "a faulty memory row could not be remapped"
         return "a faulty memory row waits for a reset of the device" if rows[2] else None
+
+
+def _majors(name: str) -> list[int]:
+    """Major numbers of a driver whose numbers the kernel chose."""
+    try:
+        with open("/proc/devices", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return []
+    return [int(words[0]) for words in lines if len(words) == 2 and words[1] == name]
 
 
 def _text(value: Any) -> str:

@@ -18,6 +18,20 @@ _DEVICE = record(
     numa_node=maybe(whole(-1, 1024)),
     link_group=maybe(text(255)),
 )
+_FLAG = {"type": "boolean"}
+_CAPABILITIES = {
+    **record(
+        (),
+        own_uid=_FLAG,
+        namespaces=items(text(16, 1), 16),
+        device_filter=_FLAG,
+        device_filter_reason=maybe(text(1024)),
+        private_tmp=_FLAG,
+        cgroups=_FLAG,
+    ),
+    "additionalProperties": True,
+    "maxProperties": 64,
+}
 REGISTER = record(
     ("bootstrap", "secret", "instance", "devices"),
     bootstrap=text(255, 16),
@@ -28,7 +42,7 @@ REGISTER = record(
     devices=items(_DEVICE, 1024),
     vcpus=maybe(whole(0, 1_000_000)),
     memory_mib=maybe(whole()),
-    capabilities={"type": "object", "maxProperties": 64},
+    capabilities=_CAPABILITIES,
 )
 _PIECE = record(
     ("offset",),

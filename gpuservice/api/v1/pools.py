@@ -12,6 +12,7 @@ from gpuservice.api.schemas.pieces import listed, shown
 from gpuservice.api.v1.catalogue import device_view
 from gpuservice.api.v1.shapes import common, once, page_of, tagged, time, verb_of
 from gpuservice.domain.inventory import Pool
+from gpuservice.domain.isolation import reasons_unproved
 from gpuservice.domain.work import Queue
 from gpuservice.services.pools import NodeView
 
@@ -136,6 +137,7 @@ def node_view(view: NodeView) -> dict[str, Any]:
         "epoch": row.epoch,
         "last_seen_at": time(row.last_seen_at),
         "fault": row.fault,
+        "unproved": list(reasons_unproved(row.capabilities)) if row.capabilities else None,
     }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -83,6 +84,41 @@ def test_a_task_inherits_its_three_streams_and_nothing_else(api, agent):
     assert api.log("t1").split() == [b"0", b"1", b"2", b"3"]  # 3: the listing's own
 
 
+def test_a_raised_time_limit_reaches_a_running_task(api, agent):
+    api.want("t1", command=["sleep", "2"], time_limit_s=1)
+    api.want("t2", command=["sleep", "2"], time_limit_s=1)
+    api.limit("t1", 60)
+    api.limit("t2", None)
+    for task_id in ("t1", "t2"):
+        report = api.until_gone(task_id)
+        assert (report["exit_code"], report["timed_out"]) == (0, False)
+
+
+def test_a_lowered_time_limit_counts_from_the_start_of_the_task(api, agent):
+    api.want("t1", command=["sleep", "300"], time_limit_s=600, grace_s=1)
+    api.until_state("t1", "running")
+    started = time.monotonic()
+    api.limit("t1", 2)
+    report = api.until_gone("t1")
+    assert (report["signal"], report["timed_out"]) == (15, True)
+    assert 1 < time.monotonic() - started < 4
+    api.want("t2", command=["sleep", "300"], grace_s=1)
+    api.until_state("t2", "running")
+    seen = time.monotonic()
+    until(lambda: time.monotonic() - seen > 1.5, "some time of running")
+    api.limit("t2", 1)  # is over already
+    assert api.until_gone("t2")["timed_out"]
+
+
+def test_a_limit_changed_while_no_agent_was_there_is_taken_at_adoption(api, agent):
+    api.want("t1", command=["sleep", "300"], time_limit_s=600, grace_s=1)
+    api.until_state("t1", "running")
+    agent.end(signal.SIGKILL)
+    api.limit("t1", 1)
+    agent.start()
+    assert api.until_gone("t1")["timed_out"]
+
+
 def test_time_limit_and_a_task_that_ends_at_it(api, agent):
     api.want("over", command=["sleep", "60"], time_limit_s=1, grace_s=1)
     api.want("at", command=["sleep", "1"], time_limit_s=1)
@@ -91,9 +127,21 @@ def test_time_limit_and_a_task_that_ends_at_it(api, agent):
     assert (over["signal"], over["timed_out"]) == (15, True)
 
 
-@pytest.mark.parametrize("namespaces", [None, False], ids=["namespaces", "plain"])
-def test_a_stopped_tree_is_gone_whatever_it_did(api, make_agent, namespaces):
-    agent = make_agent(namespaces=namespaces).start()
+def open_the_way_to(place):
+    """Let every user pass to a test's directory, as to a state directory in its usual place."""
+    for folder in (place, *place.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != folder.parent:
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"namespaces": False}, {"namespaces": False, "own_uid": False}],
+    ids=["namespaces", "own user", "plain"],
+)
+def test_a_stopped_tree_is_gone_whatever_it_did(api, make_agent, tmp_path, settings):
+    open_the_way_to(tmp_path)
+    agent = make_agent(**settings).start()
     api.want("t1", script=ESCAPE)
     api.until_state("t1", "running")
     until(lambda: len(agent.processes(["t1"])) >= 7, "the tree")

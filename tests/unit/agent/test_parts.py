@@ -12,11 +12,13 @@ from gpuservice.agent import lease, probing, sandbox, task_files
 from gpuservice.agent.credentials import IdentityFile, StateDirectoryBusy
 from gpuservice.agent.data import beneath
 from gpuservice.agent.data.addresses import AddressRefused, AddressRules
+from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import LeaseReader, LeaseWriter
 from gpuservice.agent.logfiles import SegmentReader, SegmentWriter
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.preparing import visible_devices
+from gpuservice.agent.probes.fake import FakeProbe
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings, SettingsError, UserData
 from gpuservice.agent.spawning import event_of
@@ -90,10 +92,12 @@ def test_root_runs_no_task_as_root_unless_told_to(tmp_path, monkeypatch, setting
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
     def try_out(one, script):
-        return f"{5000 if one.own_uid else 0} 2 0 0" if works(one) else None
+        return f"{5000 if one.own_uid else 0} 2 0 0 0" if works(one) else None
 
     def prove():
-        return sandbox.Sandbox.prove(str(tmp_path), AgentSettings(**settings), try_out)
+        return sandbox.Sandbox.prove(
+            str(tmp_path), AgentSettings(**settings), DeviceNodes(FakeProbe(()), (), ()), try_out
+        )
 
     if proved is None:
         with pytest.raises(probing.CannotIsolate, match="own_uid"):
