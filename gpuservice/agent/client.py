@@ -42,6 +42,10 @@ class ApiAway(Exception):
     """
 
 
+class NotInTouch(ApiAway):
+    """This agent has not registered yet, or lost the service: nothing was sent."""
+
+
 class Refused(ApiError):
     """The request is wrong for good: retrying the same is of no use."""
 
@@ -90,16 +94,21 @@ def _error(answer: requests.Response) -> Exception:
 
 
 class AgentClient:
-    """Calls of one agent; one object per thread (it keeps one connection alive)."""
+    """Calls of one agent; one object per thread (it keeps one connection alive).
 
-    def __init__(self, user_data: UserData, secret: str, settings: AgentSettings) -> None:
+    :param epoch: the node's epoch, asked for at each call; may raise ``ApiAway``.
+    """
+
+    def __init__(
+        self, user_data: UserData, secret: str, settings: AgentSettings, epoch: Callable[[], int]
+    ) -> None:
         self._base = f"{user_data.api_url}/v1/agent"
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Authorization"] = f"Bearer {secret}"
         self._session.verify = user_data.ca_file or True
         self._connect_s, self._read_s = settings.connect_timeout_s, settings.read_timeout_s
-        self.epoch = 0
+        self._epoch = epoch
 
     def close(self) -> None:
         """Close the connection."""
@@ -113,9 +122,7 @@ class AgentClient:
         answer = self._call(
             "POST", "register", json=registration.dump(), headers={"Authorization": None}
         )
-        registered = _parsed(answer, Registered.parse)
-        self.epoch = registered.epoch
-        return registered
+        return _parsed(answer, Registered.parse)
 
     def sync(self, request: SyncRequest) -> SyncAnswer:
         """Tell what is, hear what should be.
@@ -190,12 +197,13 @@ class AgentClient:
         timeout: tuple[float, float] | None = None,
         **more: Any,
     ) -> requests.Response:
+        epoch = str(self._epoch())
         try:
             answer = self._session.request(
                 method,
                 f"{self._base}/{path}",
                 allow_redirects=False,
-                headers={EPOCH_HEADER: str(self.epoch), **(headers or {})},
+                headers={EPOCH_HEADER: epoch, **(headers or {})},
                 timeout=timeout or (self._connect_s, self._read_s),
                 **more,
             )
