@@ -42,6 +42,7 @@ class Services:
     agent_nodes: AgentNodes
     agent_sync: AgentSync
     agent_data: AgentData
+    waiting_room: WaitingRoom
 
 
 def build(deps: Deps) -> Services:
@@ -66,4 +67,5 @@ def build(deps: Deps) -> Services:
         nodes,
         AgentSync(deps, nodes, room),
         AgentData(deps, nodes),
+        room,
     )
