@@ -254,6 +254,7 @@ class Agent:
             instance=self._instance,
             agent_version=AGENT_VERSION,
             devices=self._devices,
+            health=tuple(self._probe.health()),
             capabilities=self._runner.capabilities,
             vcpus=os.cpu_count() or 1,
             memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),

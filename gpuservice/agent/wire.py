@@ -94,13 +94,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's."""
+    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
+
+    ``health`` rides along so that no work comes to a bad device before the first sync.
+    """
 
     bootstrap: str = field(repr=False)
     secret: str = field(repr=False)
     instance: str
     agent_version: str
     devices: tuple[Device, ...]
+    health: tuple[DeviceHealth, ...] = ()
     capabilities: Capabilities
     vcpus: int
     memory_mib: int
@@ -113,6 +117,7 @@ class Registration:
             "instance": self.instance,
             "agent_version": self.agent_version,
             "devices": [device.dump() for device in self.devices],
+            "health": [one.dump() for one in self.health],
             "capabilities": self.capabilities.dump(),
             "vcpus": self.vcpus,
             "memory_mib": self.memory_mib,
