@@ -28,6 +28,8 @@ class AgentSettings:
 
     ``file_roots``: directories below which ``file://`` sources and targets may lie.
     ``denied_networks``: further networks that ``http(s)://`` sources may not reach.
+    ``data_ca_file``: certificates (PEM) that ``https://`` sources and targets may be signed by,
+    besides those the machine trusts.
     ``allow_loopback_http``: lets them reach this machine (tests and all-in-one only).
     ``orphan_after_s``: supervisors end their task when no agent was seen for so long.
     ``own_uid``/``namespaces``/``device_filter``: null means "if this machine can", false means
@@ -45,6 +47,7 @@ class AgentSettings:
     devices: tuple[Device, ...] = ()
     file_roots: tuple[str, ...] = ()
     denied_networks: tuple[str, ...] = ()
+    data_ca_file: str | None = None
     allow_loopback_http: bool = False
     orphan_after_s: float = 300
     own_uid: bool | None = None

@@ -226,7 +226,7 @@ def test_a_device_that_its_agent_calls_bad_keeps_its_node_from_serving(world: Wo
 
 def test_the_cloud_does_not_call_a_device_well_that_its_node_calls_bad(world: World) -> None:
     pool = world.pool()
-    (node,) = world.settled(pool)
+    world.settled(pool)
     device, *_ = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "notnull")))
     bad = {"health": "unhealthy", "health_source": "node", "health_reason": "too hot"}
     world.real_store.write(lambda uow: uow.devices.change(device.id, bad))
