@@ -9,6 +9,7 @@ can live in one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -18,8 +19,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuservice.agent.client import (
-    AgentClient,
+from gpuservice.agent.client import AgentClient
+from gpuservice.agent.credentials import IdentityFile
+from gpuservice.agent.device_nodes import DeviceNodes
+from gpuservice.agent.errands import Errands
+from gpuservice.agent.errors import (
     ApiAway,
     ApiError,
     Fenced,
@@ -28,13 +32,11 @@ from gpuservice.agent.client import (
     Refused,
     Revoked,
 )
-from gpuservice.agent.credentials import Identity, IdentityFile
-from gpuservice.agent.device_nodes import DeviceNodes
-from gpuservice.agent.errands import Errands
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
+from gpuservice.agent.node_secret import NodeSecret
 from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
@@ -90,10 +92,10 @@ class Agent:
         self._identity_file.hold()
         self._watcher = threading.current_thread()
         try:
-            self._identity = self._identity_file.load()
-            self._epoch = self._identity.epoch or 0
+            self._secret = NodeSecret(self._identity_file, self._settings.rotate_secret_s)
+            self._epoch = self._secret.epoch or 0
             self._registering = Registering(
-                self._settings.register_patience_s, first=self._identity.epoch is None
+                self._settings.register_patience_s, first=self._secret.epoch is None
             )
             self._open()
             try:
@@ -207,7 +209,7 @@ class Agent:
     def _client_of(self, name: str, epoch: Callable[[], int]) -> AgentClient:
         client: AgentClient | None = getattr(self._local, name, None)
         if client is None:
-            client = AgentClient(self._user_data, self._identity.secret, self._settings, epoch)
+            client = AgentClient(self._user_data, self._secret, self._settings, epoch)
             setattr(self._local, name, client)
         return client
 
@@ -228,8 +230,11 @@ class Agent:
         while not self._closing.is_set():
             try:
                 if not registered:
+                    self._secret.settle(self._client())
                     self._register()
                     registered = True
+                with contextlib.suppress(ApiAway):  # a change that hangs holds up no sync
+                    self._secret.rotate_if_due(self._client())
                 self._poll_once()
                 failures = 0
             except ApiAway as error:
@@ -272,23 +277,23 @@ class Agent:
     def _register(self) -> None:
         registration = Registration(
             bootstrap=self._user_data.bootstrap,
-            secret=self._identity.secret,
+            secret=self._secret.current,
             instance=self._instance,
             fault=self._runner.fault,
             agent_version=AGENT_VERSION,
             devices=self._devices,
+            health=tuple(self._probe.health()),
             capabilities=self._runner.capabilities,
             vcpus=os.cpu_count() or 1,
             memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
         )
         answer = self._client().register(registration)
-        if self._identity.epoch not in (None, answer.epoch):
+        if self._secret.epoch not in (None, answer.epoch):
             LOG.warning("the node's epoch changed: ending what is left of the old one")
             self._end_all()
         self._epoch, self._lease_s = answer.epoch, answer.lease_s
         self._interval_s = answer.interval_s
-        self._identity = Identity(secret=self._identity.secret, epoch=answer.epoch)
-        self._identity_file.save(self._identity)
+        self._secret.know_epoch(answer.epoch)
         self._registering.succeeded()
         self._in_touch.set()
         LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)

@@ -28,6 +28,8 @@ class AgentSettings:
 
     ``file_roots``: directories below which ``file://`` sources and targets may lie.
     ``denied_networks``: further networks that ``http(s)://`` sources may not reach.
+    ``data_ca_file``: certificates (PEM) that ``https://`` sources and targets may be signed by,
+    besides those the machine trusts.
     ``allow_loopback_http``: lets them reach this machine (tests and all-in-one only).
     ``orphan_after_s``: supervisors end their task when no agent was seen for so long.
     ``own_uid``/``namespaces``/``device_filter``: null means "if this machine can", false means
@@ -38,7 +40,8 @@ class AgentSettings:
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
     ``base_env``: what a task's environment starts from.
     ``register_patience_s``: how long a first registration is tried although the token is refused:
-    the service may still be writing down what it built.
+    the service may still be writing down what it built. ``rotate_secret_s``: how old the node's
+    secret may become, null: it is never changed.
     """
 
     runner: Literal["process", "nofork"] = "process"
@@ -46,6 +49,7 @@ class AgentSettings:
     devices: tuple[Device, ...] = ()
     file_roots: tuple[str, ...] = ()
     denied_networks: tuple[str, ...] = ()
+    data_ca_file: str | None = None
     allow_loopback_http: bool = False
     orphan_after_s: float = 300
     own_uid: bool | None = None
@@ -68,6 +72,7 @@ class AgentSettings:
     read_timeout_s: float = 20
     max_wait_s: float = 20
     register_patience_s: float = 120
+    rotate_secret_s: float | None = 86_400
     coalesce_s: float = 0.02
 
     @classmethod

@@ -139,6 +139,7 @@ class TaskPlaces:
                     "denied_networks": settings.denied_networks,
                     "allow_loopback_http": settings.allow_loopback_http,
                     "timeout_s": settings.fetch_timeout_s,
+                    "ca_file": settings.data_ca_file,
                 },
             },
         )

@@ -97,6 +97,7 @@ class Registration:
     """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
 
     ``fault``: why no task may be started on the node, null if they may.
+    ``health`` rides along so that no work comes to a bad device before the first sync.
     """
 
     bootstrap: str = field(repr=False)
@@ -105,6 +106,7 @@ class Registration:
     fault: str | None = None
     agent_version: str
     devices: tuple[Device, ...]
+    health: tuple[DeviceHealth, ...] = ()
     capabilities: Capabilities
     vcpus: int
     memory_mib: int
@@ -118,6 +120,7 @@ class Registration:
             "fault": None if self.fault is None else " ".join(self.fault.split())[:1024],
             "agent_version": self.agent_version,
             "devices": [device.dump() for device in self.devices],
+            "health": [one.dump() for one in self.health],
             "capabilities": self.capabilities.dump(),
             "vcpus": self.vcpus,
             "memory_mib": self.memory_mib,

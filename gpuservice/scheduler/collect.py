@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.dependencies import MET, verdict
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.isolation import one_project_at_a_time, unproved
 from gpuservice.domain.jobspec import JobSpec
@@ -222,7 +223,7 @@ def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> p
                 gpu_type=device.gpu_type,
                 memory_mib=device.memory_mib,
                 used_milli=device.used_milli,
-                healthy=device.health == "healthy",
+                healthy=usable(node, device),
                 link_group=device.link_group,
                 occupant=device.occupant_project_id,
             )

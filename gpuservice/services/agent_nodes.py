@@ -20,11 +20,13 @@ from gpuservice.domain.errors import (
     SecretConflict,
     Unauthenticated,
 )
-from gpuservice.domain.happenings import status_change
+from gpuservice.domain.happenings import happening, status_change
+from gpuservice.domain.health import plain_address
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
+from gpuservice.services.agent_health import AgentHealth
 from gpuservice.services.deps import Deps
 
 CAUSE = Cause(actor="node")
@@ -60,6 +62,7 @@ class AgentNodes:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+        self._health = AgentHealth(deps)
 
     def register(self, body: Mapping[str, Any]) -> Node:
         """Take a node on; the same pair of token and secret again succeeds.
@@ -127,7 +130,41 @@ class AgentNodes:
                 )
             )
         uow.nodes.change(node.id, values)
+        if "health" in body:
+            self._health.write(uow, node, body["health"])
         return uow.nodes.get(node.id) or node
+
+    def change_secret(self, secret: str | None, new: str) -> Node:
+        """Know a node by a new secret from now on; the same again, with the new one, succeeds.
+
+        :raises Unauthenticated: for a secret that is not (any more) known.
+        :raises SecretConflict: when another node is known by the new one.
+        """
+
+        def work(uow: UnitOfWork) -> Node:
+            node = self.recognise(uow, secret, None)
+            if node.secret_hash == digest(new):
+                return node
+            if uow.nodes.by_secret(digest(new)) is not None:
+                raise SecretConflict("The secret is another node's.")
+            if not uow.nodes.change(
+                node.id, {"secret_hash": digest(new)}, Where("secret_hash", "eq", node.secret_hash)
+            ):
+                raise Unauthenticated("The node's secret is not known.")
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    CAUSE,
+                    "node.change_secret",
+                    "node",
+                    node.id,
+                    project_id=node.project_id,
+                )
+            )
+            return node
+
+        return self._deps.store.write(work)
 
     def _lease(self) -> int | None:
         """None where the cloud can power nodes off: tasks outlive any outage there, and a node is
@@ -206,11 +243,3 @@ def wrong_devices(known: Sequence[Device], told: Sequence[Mapping[str, Any]]) ->
             if said and ours and said != ours:
                 return f"the {fact} at {one['address']} is {said}, not {ours}"
     return None
-
-
-def plain_address(address: str) -> str:
-    """A PCI address with a domain of four digits: some tools print eight."""
-    domain, _, rest = address.lower().partition(":")
-    if rest.count(":") == 1:
-        return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
-    return address.lower()

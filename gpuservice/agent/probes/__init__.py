@@ -23,7 +23,7 @@ class Probe(Protocol):
         """Every accelerator of the node, in the order of their indices."""
 
     def health(self) -> Sequence[DeviceHealth]:
-        """The state of each now."""
+        """The state of each that ``devices`` found, now or a few seconds ago; never raises."""
 
     def device_nodes(self, address: str) -> Sequence[DeviceNode]:
         """See ``device_nodes.NodesOfDevices``."""

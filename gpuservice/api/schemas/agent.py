@@ -32,6 +32,18 @@ _CAPABILITIES = {
     "additionalProperties": True,
     "maxProperties": 64,
 }
+_HEALTH = items(
+    {
+        **record(
+            ("address",),
+            address=text(64, 1),
+            healthy=_FLAG,
+            reason=maybe(text(1024, 0, "^[^\\x00]*$")),
+        ),
+        "additionalProperties": True,
+    },
+    1024,
+)
 REGISTER = record(
     ("bootstrap", "secret", "instance", "devices"),
     bootstrap=text(255, 16),
@@ -40,10 +52,12 @@ REGISTER = record(
     fault=maybe(text(1024)),
     agent_version=text(64),
     devices=items(_DEVICE, 1024),
+    health=_HEALTH,
     vcpus=maybe(whole(0, 1_000_000)),
     memory_mib=maybe(whole()),
     capabilities=_CAPABILITIES,
 )
+TOKEN = record(("secret",), secret=text(64, 64, "^[0-9a-f]{64}$"))
 _PIECE = record(
     ("offset",),
     offset=whole(0, 2**50),
@@ -71,7 +85,7 @@ SYNC = record(
     revision=whole(0, 2**53),
     instance=_UUID,
     tasks=items(_REPORT, 5000),
-    devices=items({"type": "object"}, 1024),
+    devices=_HEALTH,
     telemetry={"type": "object", "maxProperties": 1000},
     wait_s={"type": "number", "minimum": 0, "maximum": 20},
 )
