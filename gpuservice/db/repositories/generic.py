@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -143,11 +143,15 @@ class TableRepository(Generic[T]):
             matched += result.rowcount
         return matched
 
-    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
+    def change_each(
+        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+    ) -> int:
         """Other values for each row; all mappings have the same keys."""
         if not changes:
             return 0
-        first = self._stamped(changes[0][1])
+        stamped: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+        stamped = dict if silent else self._stamped
+        first = stamped(changes[0][1])
         relative = {name for name, value in first.items() if isinstance(value, Delta)}
         values: dict[str, Any] = {}
         for name in first:
@@ -162,7 +166,7 @@ class TableRepository(Generic[T]):
                 "row_id": ident,
                 **{
                     f"v_{name}": value.amount if isinstance(value, Delta) else value
-                    for name, value in self._stamped(given).items()
+                    for name, value in stamped(given).items()
                 },
             }
             for ident, given in sorted(changes, key=lambda change: change[0])

@@ -65,6 +65,10 @@ class Quotas:
         )
         return dict(rows.all())
 
+    def effective_limits(self, project_id: str) -> dict[str, int]:
+        """The project's limits, defaults filled in, in one query."""
+        return {**self._defaults, **self.limits(project_id)}
+
     def set_limits(self, project_id: str, limits: Mapping[str, int | None]) -> None:
         """Write limits; None goes back to the default."""
         for name, value in sorted(limits.items()):
