@@ -188,9 +188,9 @@ class DatabaseUnitOfWork:
         """Forget."""
         self._explanations.drop(job_ids)
 
-    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first free port, leased to the attempt."""
-        return self._ports.lease(address, ports, attempt_id)
+    def lease_ports(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """A free port for each attempt (id -> address), where one is left."""
+        return self._ports.lease(ports, wanted)
 
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""

@@ -331,8 +331,9 @@ class UnitOfWork(Protocol):
     def drop_explanations(self, job_ids: Sequence[str]) -> None:
         """Forget (the job started or ended)."""
 
-    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first of ``ports`` free at ``address``, leased until ``release_ports``."""
+    def lease_ports(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """For each attempt (id -> address) the first of ``ports`` free at its address, leased
+        until ``release_ports``; an attempt for which none is left is missing."""
 
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""
