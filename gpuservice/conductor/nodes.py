@@ -17,6 +17,7 @@ from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.conductor.placing import Placing
 from gpuservice.domain.errors import Busy, CloudError
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import CloudNode, Hint, NodeRequest
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
@@ -240,7 +241,7 @@ class Nodes:
 
         def work(uow: UnitOfWork) -> bool:
             devices = uow.devices.find(Where("node_id", "eq", node.id))
-            sick = [device.address for device in devices if device.health != "healthy"]
+            sick = [device.address for device in devices if not usable(node, device)]
             if sick:
                 message = f"devices are not healthy: {', '.join(sick)}"
                 return self._marks.node(
@@ -287,6 +288,7 @@ class Nodes:
                 "secret_hash": None,
                 "bootstrap_hash": None,
                 "instance": None,
+                "device_faults": None,
                 "last_renewal_at": None,
             }
             if not self._marks.node(uow, node, "rebuild", values):

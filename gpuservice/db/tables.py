@@ -27,7 +27,7 @@ DEVICES = table_of(
     UniqueConstraint("host_id", "address"),
     CheckConstraint("used_milli >= 0 AND used_milli <= 1000", name="used_milli"),
     Index(None, "node_id"),
-    lengths={"address": 64, "link_group": 64},
+    lengths={"address": 64, "link_group": 64, "health_source": 32},
 )
 FLAVORS = table_of(inventory.Flavor, "flavors", UniqueConstraint("name"))
 POOLS = table_of(

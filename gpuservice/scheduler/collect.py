@@ -9,7 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.dependencies import MET, verdict
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
+from gpuservice.domain.isolation import one_project_at_a_time, unproved
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.pools import IN_SIZE
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
@@ -26,10 +28,6 @@ _COMING = (
     NodeStatus.CHECKING,
     NodeStatus.REPAIRING,
 )
-
-#: What an agent must have proved for tasks of two projects to share its node.
-_PROVED = ("own_uid", "device_filter", "private_tmp")
-_NAMESPACES = frozenset({"mnt", "pid", "ipc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +248,7 @@ def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> p
                 gpu_type=device.gpu_type,
                 memory_mib=device.memory_mib,
                 used_milli=device.used_milli,
-                healthy=device.health == "healthy",
+                healthy=usable(node, device),
                 link_group=device.link_group,
                 occupant=device.occupant_project_id,
             )
@@ -260,24 +258,13 @@ def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> p
         used_memory_mib=node.used_memory_mib,
         live_tasks=node.live_tasks,
         ready=node.status == NodeStatus.READY,
-        isolation_node=isolated(node, pool),
+        isolation_node=one_project_at_a_time(pool.isolation, node.capabilities),
+        unproved=unproved(node.capabilities) if pool.isolation == "device" else (),
         occupant=node.occupant_project_id,
         link_domain=host.link_domain if host else None,
         rack=host.rack if host else None,
         zone=host.zone if host else None,
     )
-
-
-def isolated(node: Node, pool: Pool) -> bool:
-    """Whether one project at a time may be on the node: unless its pool says otherwise and the
-    agent has proved that it keeps tasks apart."""
-    if pool.isolation == "none":
-        return False
-    if pool.isolation != "device":
-        return True
-    proved = node.capabilities
-    apart = all(proved.get(name) for name in _PROVED)
-    return not (apart and set(proved.get("namespaces", ())) >= _NAMESPACES)
 
 
 def _pool(

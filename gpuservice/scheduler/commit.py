@@ -214,11 +214,14 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
         if shares and not uow.devices.take(shares, project):
             raise CommitConflict("A device of the plan is no longer free.")
     for project, theirs in projects.items():
-        for isolation in (True, False):
+        for alone in (True, False):
             loads = [
-                load for gang in theirs if gang.isolation_node is isolation for load in gang.loads
+                load
+                for gang in theirs
+                for load in gang.loads
+                if (load.node_id in gang.alone_on) is alone
             ]
-            if loads and not uow.nodes.take(loads, project, isolation_node=isolation):
+            if loads and not uow.nodes.take(loads, project, isolation_node=alone):
                 raise CommitConflict("A node of the plan is no longer ready or has no room.")
 
 

@@ -22,6 +22,7 @@ from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.task_environment import order
 from gpuservice.domain.work import Task
+from gpuservice.services.agent_health import AgentHealth, blame_devices
 from gpuservice.services.agent_nodes import AgentNodes, check_instance
 from gpuservice.services.deps import Deps
 from gpuservice.services.job_logs import log_key
@@ -54,6 +55,7 @@ class AgentSync:
         self._deps = deps
         self._nodes = nodes
         self._room = room
+        self._health = AgentHealth(deps)
         self._lock = threading.Lock()
         self._orders: dict[str, tuple[int, Orders]] = {}
 
@@ -74,6 +76,8 @@ class AgentSync:
         )
         check_instance(node, instance, self._deps.clock.now())
         due = self._due(node, instance)
+        if self._health.take(node, body.get("devices", ())):
+            node = read()
         written = self._take_reports(node, tasks, body.get("tasks", ()), instance)
         if due and not written:
             self._deps.store.write(lambda uow: self._renew(uow, node, instance))
@@ -223,7 +227,7 @@ class AgentSync:
         ]
         going = [(task, report) for task, report in changed if report["state"] != TaskStatus.GONE]
         if ends:
-            uow.tasks.gone(ends, uow.now())
+            uow.tasks.gone(blame_devices(uow, node, ends), uow.now())
         running = sorted(
             {task.attempt_id for task, report in going if report["state"] == TaskStatus.RUNNING}
         )

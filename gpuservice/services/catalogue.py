@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
+from gpuservice.domain.health import BY_OPERATOR, HEALTHY, UNKNOWN
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
@@ -189,7 +190,12 @@ class Hosts(Catalogue):
         return [HostView(host, *numbers[host.id]) for host in hosts]
 
 
-_DEVICE_HEALTH = {"quarantine": "quarantined", "release": "healthy", "retest": "unknown"}
+#: What an operator's word makes of a device: its health, and who said so.
+_DEVICE_HEALTH = {
+    "quarantine": ("quarantined", BY_OPERATOR),
+    "release": (HEALTHY, None),
+    "retest": (UNKNOWN, None),
+}
 
 
 class Devices(Catalogue):
@@ -208,9 +214,14 @@ class Devices(Catalogue):
 
         def work(uow: UnitOfWork) -> Device:
             device = found(uow.devices, ident, "device", lock=True)
-            health = _DEVICE_HEALTH[action]
+            health, source = _DEVICE_HEALTH[action]
+            if action != "quarantine" and device.node_id is not None:
+                # Its agent is to say again what it thinks: it may still be bad.
+                uow.nodes.change(device.node_id, {"device_faults": None})
             if device.health != health:
-                uow.devices.change(ident, {"health": health, "health_reason": reason})
+                uow.devices.change(
+                    ident, {"health": health, "health_reason": reason, "health_source": source}
+                )
                 self._note(
                     uow,
                     caller,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.inventory import Device, Node, Pool
+from gpuservice.domain.isolation import reasons_unproved, unproved
 from gpuservice.domain.pools import counted, new_nodes
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
@@ -212,9 +213,26 @@ class Pools:
                 "nodes": statuses,
                 "waiting": pool.waiting,
                 "fault": pool.fault,
+                "isolation": _isolation(pool, nodes),
             }
 
         return self._deps.store.read(work)
+
+
+def _isolation(pool: Pool, nodes: Sequence[Node]) -> dict[str, Any]:
+    """Whether the pool's nodes keep tasks as far apart as it asks. Those that do not are given to
+    one project at a time."""
+    told = [node for node in nodes if node.capabilities]
+    weaker = [node for node in told if unproved(node.capabilities)]
+    if pool.isolation != "device":
+        weaker = []
+    return {
+        "wanted": pool.isolation,
+        "one_project_at_a_time": [
+            {"node_id": node.id, "unproved": list(reasons_unproved(node.capabilities))}
+            for node in weaker[:100]
+        ],
+    }
 
 
 @dataclass(frozen=True, slots=True)

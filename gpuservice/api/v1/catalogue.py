@@ -175,6 +175,7 @@ def device_view(row: Device) -> dict[str, Any]:
         "mode": row.mode,
         "health": row.health,
         "health_reason": row.health_reason,
+        "health_source": row.health_source,
         "memory_mib": row.memory_mib,
         "used_milli": row.used_milli,
         "allocated_to": row.node_id,

@@ -26,7 +26,7 @@ from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.jobspec import normalise
 from gpuservice.domain.ports_store import Page, TaskEnd, UnitOfWork, Where
-from gpuservice.domain.work import Attempt, Event, Job, Task
+from gpuservice.domain.work import Attempt, Event, Job, ServiceRecord, Task
 from gpuservice.drivers.logs.file import FileLogStore
 from gpuservice.drivers.objects.file import FileObjectStore
 from gpuservice.planner.plan_types import Start
@@ -50,6 +50,7 @@ class World:
             self.engine, self.clock, self.ids, quota.defaults(self.conf)
         )
         self.life = Life()
+        self.api_lives = True
         self.store = FragileStore(self.real_store, self.life)
         self.cloud = FragileCloud(self.conf, self.life)
         self.logs, self.objects = FileLogStore(self.conf), FileObjectStore(self.conf)
@@ -78,7 +79,24 @@ class World:
         """Passes of the conductor, with time between them."""
         for _ in range(times):
             self.clock.pass_(seconds)
+            if self.api_lives:
+                self.real_store.write(self._beat)
             self.conductor.step()
+
+    def _beat(self, uow: UnitOfWork) -> None:
+        """The heartbeat of an API process."""
+        now = self.clock.now()
+        if not uow.services.change("api", {"seen_at": now}):
+            uow.services.add(
+                ServiceRecord(
+                    id="api",
+                    binary="gpuservice-api",
+                    host="test",
+                    seen_at=now,
+                    started_at=now,
+                    version="1",
+                )
+            )
 
     # -- nodes -----------------------------------------------------------------------------
     def pool(self, nodes: int = 1, gpus: int = 4, **values: Any) -> Pool:

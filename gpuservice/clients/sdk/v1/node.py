@@ -33,3 +33,5 @@ class Node(GpuResource):
     epoch = resource.Body("epoch", type=int)
     last_seen_at = resource.Body("last_seen_at")
     fault = resource.Body("fault", type=dict)
+    #: What its agent has not proved of what tasks of two projects on one node need.
+    unproved = resource.Body("unproved", type=list)
