@@ -54,7 +54,10 @@ def upgrade() -> None:
     )
     op.create_index("ix_artifacts_attempt", "artifacts", ["attempt_id"], unique=False)
     op.create_index(
-        "ix_artifacts_job", "artifacts", ["job_id", "element_index", "attempt"], unique=False
+        "ix_artifacts_job",
+        "artifacts",
+        ["job_id", "element_index", "attempt", "task_rank", "path"],
+        unique=False,
     )
 
     op.create_table(
