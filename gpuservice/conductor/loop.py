@@ -65,15 +65,18 @@ class Conductor:
             thread.start()
         for thread in threads:
             thread.join()
+        self._nodes.close()
 
     def _busy_attempts(self) -> None:
         while self._attempts.step():
             continue
 
     def _infrastructure(self) -> None:
-        """Pools and nodes take turns until neither has anything to do."""
+        """Pools and nodes take turns until neither has anything to do; a slow cloud does not
+        keep the others waiting."""
+        patience = self._deps.conf.conductor.interval_s
         for _ in range(10):
-            if not self._pools.step() + self._nodes.step():
+            if not self._pools.step() + self._nodes.step(patience):
                 return
 
     def _survey(self) -> None:
