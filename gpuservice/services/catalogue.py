@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU types, hosts, devices and the service's own processes: what the operator keeps."""
+"""GPU types, devices, flavors and the service's own processes: what the operator keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
-from gpuservice.domain.happenings import happening, status_change
-from gpuservice.domain.host_orders import HEARS, order_of
-from gpuservice.domain.inventory import Device, Flavor, GpuType, Host
+from gpuservice.domain.happenings import happening
+from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
-from gpuservice.domain.states import NODE
 from gpuservice.domain.work import ServiceRecord
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
@@ -121,116 +118,6 @@ class GpuTypes(Catalogue):
             self._note(uow, caller, "gpu_type.delete", "gpu_type", ident)
 
         self.deps.store.write(work)
-
-
-#: host action -> (status, device statuses it applies to nodes)
-_HOST_STATUS = {
-    "cordon": "cordoned",
-    "drain": "draining",
-    "maintenance": "maintenance",
-    "uncordon": "enabled",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """A host with the numbers of its devices."""
-
-    host: Host
-    devices_total: int
-    devices_used: int
-
-
-class Hosts(Catalogue):
-    """Hosts."""
-
-    def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[HostView], int | None]:
-        """One page, with device numbers (two queries, whatever the page's size)."""
-
-        def work(uow: UnitOfWork) -> tuple[list[HostView], int | None]:
-            total = uow.hosts.count(*page.where) if count else None
-            return self._views(uow, uow.hosts.page(page)), total
-
-        return self.deps.store.read(work)
-
-    def show(self, caller: Caller, ident: str) -> HostView:
-        """One."""
-        return self.deps.store.read(
-            lambda uow: self._views(uow, [found(uow.hosts, ident, "host")])[0]
-        )
-
-    def act(
-        self,
-        caller: Caller,
-        ident: str,
-        action: str,
-        reason: str | None,
-        notice_s: int | None = None,
-    ) -> HostView:
-        """cordon, drain, maintenance or uncordon; the nodes there take no new work from now on.
-
-        :param notice_s: how long what runs there may go on (drain); None: to its end.
-        """
-
-        def work(uow: UnitOfWork) -> HostView:
-            host = found(uow.hosts, ident, "host", lock=True)
-            status = _HOST_STATUS[action]
-            if host.status != status or notice_s is not None:
-                deadline = None if notice_s is None else uow.now() + timedelta(seconds=notice_s)
-                values = {"status": status, "status_reason": reason, "drain_deadline_at": deadline}
-                uow.hosts.change(ident, values, edit=True)
-                detail = {"from": host.status, "to": status}
-                if notice_s is not None:
-                    detail["notice_s"] = str(notice_s)
-                self._note(uow, caller, f"host.{action}", "host", ident, detail)
-                self._tell_nodes(uow, caller, found(uow.hosts, ident, "host"))
-            return self._views(uow, [found(uow.hosts, ident, "host")])[0]
-
-        view = self.deps.store.write(work)
-        self.deps.hints.send(Hint("pools"))
-        self.deps.hints.send(Hint("jobs"))
-        return view
-
-    def _tell_nodes(self, uow: UnitOfWork, caller: Caller, host: Host) -> None:
-        """What the host's status means for the nodes that serve there."""
-        nodes = uow.nodes.find(
-            Where("host_id", "eq", host.id),
-            Where("status", "in", HEARS),
-            lock=True,
-            order=(("id", "asc"),),
-        )
-        for node in nodes:
-            order = order_of(host, node)
-            if order is None:
-                continue
-            values = dict(order.values)
-            if order.event is not None:
-                values["status"] = NODE.after(node.status, order.event)
-                values["status_changed_at"] = uow.now()
-                uow.events.add(
-                    status_change(
-                        self.deps.ids,
-                        uow.now(),
-                        cause_of(caller),
-                        "node",
-                        order.event,
-                        node.id,
-                        node.status,
-                        values["status"],
-                        project_id=node.project_id,
-                        reason=values.get("status_reason"),
-                    )
-                )
-            uow.nodes.change(node.id, values)
-
-    @staticmethod
-    def _views(uow: UnitOfWork, hosts: list[Host]) -> list[HostView]:
-        numbers: dict[str, list[int]] = {host.id: [0, 0] for host in hosts}
-        if hosts:
-            for device in uow.devices.find(Where("host_id", "in", list(numbers))):
-                numbers[device.host_id][0] += 1
-                numbers[device.host_id][1] += device.used_milli > 0
-        return [HostView(host, *numbers[host.id]) for host in hosts]
 
 
 _DEVICE_HEALTH = {"quarantine": "quarantined", "release": "healthy", "retest": "unknown"}

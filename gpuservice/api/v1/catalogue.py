@@ -13,7 +13,7 @@ from gpuservice.api.schemas.pieces import listed, shown
 from gpuservice.api.v1.shapes import common, once, page_of, tagged, time, verb_of
 from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.work import ServiceRecord
-from gpuservice.services.catalogue import HostView
+from gpuservice.services.hosts import HostView
 
 TABLE = Table()
 _BY_NAME = (("name", "asc"),)
