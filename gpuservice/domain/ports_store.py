@@ -105,9 +105,15 @@ class Repository(Protocol[T]):
         ``generation`` with ``edit``). A value may be a :class:`Delta`. False if no row
         matched."""
 
-    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
+    def change_each(
+        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+    ) -> int:
         """Other values for each of many rows (all with the same keys, one executemany); values
-        may be :class:`Delta`. How many rows matched in all."""
+        may be :class:`Delta`. How many rows matched in all.
+
+        :param silent: a note beside the row, not a change of it: ``version`` and ``updated_at``
+            stay.
+        """
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many rows matched."""
@@ -205,6 +211,9 @@ class QuotaRepository(Protocol):
 
     def repair(self) -> int:
         """Set the ledger to the recount; how many rows changed."""
+
+    def effective_limits(self, project_id: str) -> dict[str, int]:
+        """The project's limits, defaults filled in, in one query."""
 
     def states(self, project_id: str) -> list[QuotaState]:
         """Limits (defaults filled in) with use, by name."""

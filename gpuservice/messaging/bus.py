@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fan-out bus of wake-ups: best effort, coalesced, never blocking its senders.
 
-Every process casts to one fan-out topic and listens on it. A wake-up is first delivered to the
-listeners of its own process, directly; then a sender thread merges what has gathered in the
-meantime and casts it, so that a burst of a hundred state changes is a handful of messages. When
-the broker is away wake-ups are dropped: the periodic passes find the work.
+Each kind of wake-up has a fan-out topic of its own, and a process listens to the kinds that it
+subscribed to: nobody is woken by what does not concern it. A wake-up is first delivered to the
+listeners of its own process, directly; then a sender thread casts it. What gathers within
+``GAP_S`` of a cast is merged, so that a burst of a thousand state changes is a handful of
+messages, and a single one goes at once. When the broker is away wake-ups are dropped: the
+periodic passes find the work.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,8 +25,15 @@ from oslo_config import cfg
 LOG = logging.getLogger(__name__)
 
 TOPIC = "gpuservice.hints"
+#: After a cast the next one of the process waits at least this long (seconds) and takes all
+#: there is.
+GAP_S = 0.02
+#: Seconds until listening is tried again when it failed; periodic passes go on meanwhile.
+AGAIN_S = 2.0
 #: More ids than this in one wake-up are sent as "anything of this kind" (an empty list).
 MAX_IDS = 500
+
+_STARTING = threading.Lock()
 
 Listener = Callable[[str, Sequence[str]], None]
 
@@ -36,11 +46,10 @@ class _Endpoint:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    def hint(self, ctxt: dict[str, Any], sender: str, kinds: dict[str, list[str]]) -> None:
-        """Deliver wake-ups cast by another process."""
+    def hint(self, ctxt: dict[str, Any], sender: str, kind: str, ids: list[str]) -> None:
+        """Deliver a wake-up cast by another process."""
         if sender != self._bus.sender:
-            for kind, ids in kinds.items():
-                self._bus.deliver(kind, ids)
+            self._bus.deliver(kind, ids)
 
 
 class Bus:
@@ -59,9 +68,9 @@ class Bus:
         self._lock = threading.Condition()
         self._listeners: list[tuple[frozenset[str], Listener]] = []
         self._pending: dict[str, set[str] | None] = {}
-        self._stopping = False
-        self._threads: list[threading.Thread] = []
-        self._server: Any = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._servers: dict[str, Any] = {}
         self._transport: Any = None
 
     def start(self) -> None:
@@ -70,22 +79,24 @@ class Bus:
             return
         self._transport = oslo_messaging.get_rpc_transport(self._conf)
         _register_missing(self._conf)
-        for target in (self._listen, self._send_loop):
-            thread = threading.Thread(target=target, name=f"bus{target.__name__}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._thread = threading.Thread(target=self._send_loop, name="bus-sender", daemon=True)
+        self._thread.start()
+        with self._lock:
+            kinds = {kind for wanted, _ in self._listeners for kind in wanted}
+        self._listen(kinds)
 
     def stop(self) -> None:
         """Stop listening and sending; what is still unsent is dropped."""
         with self._lock:
-            self._stopping = True
+            self._stopped.set()
+            servers = list(self._servers.values())
             self._lock.notify_all()
-        if self._server is not None:
-            self._server.stop()
-            self._server.wait()
-        if self._transport is not None:
-            for thread in self._threads:
-                thread.join(timeout=2)
+        for server in servers:
+            if server is not None:
+                server.stop()
+                server.wait()
+        if self._thread is not None:
+            self._thread.join(timeout=2)
             self._transport.cleanup()
 
     def subscribe(self, kinds: Iterable[str], listener: Listener) -> Callable[[], None]:
@@ -93,6 +104,7 @@ class Bus:
         entry = (frozenset(kinds), listener)
         with self._lock:
             self._listeners = [*self._listeners, entry]
+        self._listen(kinds)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -123,35 +135,64 @@ class Bus:
             except Exception:
                 LOG.exception("A listener for %s wake-ups failed", kind)
 
-    def _listen(self) -> None:
-        target = oslo_messaging.Target(topic=TOPIC, server=self._host)
-        try:
-            server = oslo_messaging.get_rpc_server(
-                self._transport, target, [_Endpoint(self)], executor="threading"
-            )
-            server.start()
-        except Exception:
-            if not self._stopping:
-                LOG.exception("Cannot listen for wake-ups; periodic passes go on")
+    def _listen(self, kinds: Iterable[str]) -> None:
+        """Have a server for each kind, started in the background: the broker may be away."""
+        if self._transport is None:
             return
-        self._server = server
+        for kind in sorted(kinds):
+            with self._lock:
+                if kind in self._servers or self._stopped.is_set():
+                    continue
+                self._servers[kind] = None
+            threading.Thread(
+                target=self._serve, args=(kind,), name=f"bus-{kind}", daemon=True
+            ).start()
+
+    def _serve(self, kind: str) -> None:
+        target = oslo_messaging.Target(topic=f"{TOPIC}.{kind}", server=self._host)
+        while not self._stopped.is_set():
+            try:
+                # One after another: the library's own registries are not made for threads.
+                with _STARTING:
+                    server = oslo_messaging.get_rpc_server(
+                        self._transport, target, [_Endpoint(self)], executor="threading"
+                    )
+                    server.start()
+                break
+            except Exception as error:
+                LOG.warning("Cannot listen for %s wake-ups yet: %s", kind, error)
+                self._stopped.wait(AGAIN_S)
+        else:
+            return
+        with self._lock:
+            self._servers[kind] = server
+        if self._stopped.is_set():
+            server.stop()
 
     def _send_loop(self) -> None:
         client = oslo_messaging.get_rpc_client(
-            self._transport, oslo_messaging.Target(topic=TOPIC, version="1.0"), retry=1
-        ).prepare(fanout=True)
+            self._transport, oslo_messaging.Target(version="1.0"), retry=1
+        )
         while True:
             with self._lock:
-                while not self._pending and not self._stopping:
+                while not self._pending and not self._stopped.is_set():
                     self._lock.wait()
-                if self._stopping:
+                if self._stopped.is_set():
                     return
                 batch, self._pending = self._pending, {}
-            kinds = {kind: sorted(ids) if ids else [] for kind, ids in batch.items()}
-            try:
-                client.cast({}, "hint", sender=self.sender, kinds=kinds)
-            except Exception as error:
-                LOG.warning("Wake-ups dropped, the message bus is away: %s", error)
+            began = time.monotonic()
+            for kind, ids in batch.items():
+                self._cast(client, kind, sorted(ids or ()))
+            # Casting takes a tenth of the time at most, however loaded the machine is.
+            self._stopped.wait(max(GAP_S, 9 * (time.monotonic() - began)))
+
+    def _cast(self, client: Any, kind: str, ids: Sequence[str]) -> None:
+        try:
+            client.prepare(topic=f"{TOPIC}.{kind}", fanout=True).cast(
+                {}, "hint", sender=self.sender, kind=kind, ids=ids
+            )
+        except Exception as error:
+            LOG.warning("Wake-ups dropped, the message bus is away: %s", error)
 
 
 #: Options that newer releases of oslo.messaging register on the global configuration alone and
