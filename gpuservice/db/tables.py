@@ -123,7 +123,7 @@ ARTIFACTS = table_of(
     work.Artifact,
     "artifacts",
     UniqueConstraint("task_id", "path", name="uq_artifacts_path"),
-    Index("ix_artifacts_job", "job_id", "index", "attempt"),
+    Index("ix_artifacts_job", "job_id", "index", "attempt", "rank", "path"),
     Index("ix_artifacts_attempt", "attempt_id"),
     lengths={"path": 512, "object_key": 1000},
     big=("size",),

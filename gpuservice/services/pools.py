@@ -10,6 +10,7 @@ from typing import Any
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from gpuservice.domain.happenings import happening, status_change
+from gpuservice.domain.host_orders import of_host
 from gpuservice.domain.inventory import Device, Node, Pool
 from gpuservice.domain.isolation import reasons_unproved, unproved
 from gpuservice.domain.pools import counted, new_nodes
@@ -268,14 +269,22 @@ class Nodes:
         """One."""
         return self._deps.store.read(lambda uow: _with_devices(uow, [_node(uow, caller, ident)])[0])
 
-    def act(self, caller: Caller, ident: str, action: str) -> NodeView:
-        """cordon, uncordon, drain or repair; what already holds is fine."""
+    def act(self, caller: Caller, ident: str, action: str, reason: str | None = None) -> NodeView:
+        """cordon, uncordon, drain or repair; what already holds is fine, but is from then on
+        the caller's wish and no longer the host's."""
 
         def work(uow: UnitOfWork) -> NodeView:
             node = _node(uow, caller, ident, lock=True)
-            if not _holds(node, action):
+            if _holds(node, action):
+                if reason is not None or of_host(node):
+                    uow.nodes.change(ident, {"status_reason": reason}, edit=True)
+            else:
                 status = NODE.after(node.status, action)
-                values: dict[str, Any] = {"status": status, "status_changed_at": uow.now()}
+                values: dict[str, Any] = {
+                    "status": status,
+                    "status_changed_at": uow.now(),
+                    "status_reason": reason,
+                }
                 if action == "uncordon":
                     values["drain_deadline_at"] = None
                 uow.nodes.change(ident, values, edit=True)
@@ -290,6 +299,7 @@ class Nodes:
                         node.status,
                         status,
                         project_id=node.project_id,
+                        detail={} if reason is None else {"message": reason},
                     )
                 )
             return _with_devices(uow, [_node(uow, caller, ident)])[0]

@@ -153,7 +153,10 @@ def _artifacts() -> None:
     )
     op.create_index("ix_artifacts_attempt", "artifacts", ["attempt_id"], unique=False)
     op.create_index(
-        "ix_artifacts_job", "artifacts", ["job_id", "element_index", "attempt"], unique=False
+        "ix_artifacts_job",
+        "artifacts",
+        ["job_id", "element_index", "attempt", "task_rank", "path"],
+        unique=False,
     )
 
 

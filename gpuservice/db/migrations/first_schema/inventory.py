@@ -65,6 +65,7 @@ def _hosts() -> None:
         sa.Column("state", exact_string(32), nullable=False),
         sa.Column("status", exact_string(32), nullable=False),
         sa.Column("status_reason", exact_string(255), nullable=True),
+        sa.Column("drain_deadline_at", UtcDateTime(), nullable=True),
         sa.Column("rack", exact_string(255), nullable=True),
         sa.Column("zone", exact_string(255), nullable=True),
         sa.Column("link_domain", exact_string(255), nullable=True),
