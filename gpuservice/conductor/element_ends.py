@@ -11,7 +11,7 @@ from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
-from gpuservice.domain.progress import Ending
+from gpuservice.domain.progress import Ending, array_end
 from gpuservice.domain.retry import Decision, decide
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus
 from gpuservice.domain.work import Attempt, Event, Job
@@ -220,7 +220,7 @@ class ElementEnds:
             job = uow.jobs.get(job_id) or job
         if job.waiting_elements or job.live_elements:
             return
-        event, status = _array_end(job)
+        event, status = array_end(job)
         uow.jobs.change(
             job_id,
             {
@@ -318,16 +318,3 @@ def _reason(end: Ending) -> str | None:
     if not message and end.exit_code is not None:
         message = f"exit code {end.exit_code}"
     return f"{end.failure_class}: {message}"[:255] if message else end.failure_class
-
-
-def _array_end(job: Job) -> tuple[str, JobStatus]:
-    """(event, status) of an array of which nothing waits or runs any more."""
-    if job.status == JobStatus.CANCELLING:
-        return "cancelled", JobStatus.CANCELLED
-    if job.failed_elements + job.timed_out_elements:
-        return "fail", JobStatus.FAILED
-    if job.succeeded_elements == job.elements:
-        return "succeed", JobStatus.SUCCEEDED
-    if job.succeeded_elements:
-        return "fail", JobStatus.FAILED
-    return "cancelled", JobStatus.CANCELLED

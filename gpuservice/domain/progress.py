@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuservice.domain.states import AttemptOutcome, AttemptStatus, TaskStatus
-from gpuservice.domain.work import Attempt, Task
+from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus, TaskStatus
+from gpuservice.domain.work import Attempt, Job, Task
 
 #: Added to a job's time limit and grace before the service itself stops it: the node's own
 #: supervisor keeps the limit exactly, this is the backstop. Seconds.
@@ -146,3 +146,16 @@ def _evidence(task: Task) -> dict[str, Any]:
     if task.failure_evidence:
         facts["message"] = task.failure_evidence
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def array_end(job: Job) -> tuple[str, JobStatus]:
+    """(event, status) of an array of which nothing waits or runs any more."""
+    if job.status == JobStatus.CANCELLING:
+        return "cancelled", JobStatus.CANCELLED
+    if job.failed_elements + job.timed_out_elements:
+        return "fail", JobStatus.FAILED
+    if job.succeeded_elements == job.elements:
+        return "succeed", JobStatus.SUCCEEDED
+    if job.succeeded_elements:
+        return "fail", JobStatus.FAILED
+    return "cancelled", JobStatus.CANCELLED

@@ -11,6 +11,7 @@ from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
+from gpuservice.domain.progress import array_end
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
 from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps
@@ -39,6 +40,14 @@ def indices_of(text: str, size: int) -> list[int]:
             )
         chosen.update(range(first, last + 1))
     return sorted(chosen)
+
+
+def _element_waits(job: Job, index: int, row: JobElement | None) -> bool:
+    """Whether an element waits: one without a row never started, and never will once the job has
+    given up what waited of it (``next_index`` is behind it then)."""
+    if row is None:
+        return index >= job.next_index
+    return row.status == JobStatus.QUEUED
 
 
 class JobActions:
@@ -102,6 +111,7 @@ class JobActions:
             "waiting_estimated_start_at": None,
         }
         if job.is_array:
+            values["next_index"] = job.elements
             self._cancel_requeued(uow, job)
         if not job.live_elements:
             values.update(status=JobStatus.CANCELLED, ended_at=uow.now(), failure_class="cancelled")
@@ -129,15 +139,15 @@ class JobActions:
     def _cancel_some(self, uow: UnitOfWork, caller: Caller, job: Job, text: str) -> None:
         if not job.is_array:
             raise Invalid("The job is no array: it has no indices.", pointer="/cancel/indices")
+        wanted = indices_of(text, job.elements)
+        if job.status == JobStatus.CANCELLING:
+            return  # all of it is being cancelled already
         if job.status in JOB_ENDED:
             raise InvalidTransition("job", job.status, "cancel")
-        wanted = indices_of(text, job.elements)
         rows = {
             one.index: one for one in uow.elements.of_keys([(job.id, index) for index in wanted])
         }
-        waiting = [
-            index for index in wanted if index not in rows or rows[index].status == JobStatus.QUEUED
-        ]
+        waiting = [index for index in wanted if _element_waits(job, index, rows.get(index))]
         self._end_waiting(uow, job, waiting, rows)
         live = [
             row.index
@@ -197,14 +207,17 @@ class JobActions:
                 )
 
     def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
-        failed = job.failed_elements or job.timed_out_elements
-        event, status = ("fail", JobStatus.FAILED) if failed else ("cancelled", JobStatus.CANCELLED)
+        event, status = array_end(job)
         uow.jobs.change(
             job.id,
             {
                 "status": status,
                 "ended_at": uow.now(),
-                "failure_class": None if failed else "cancelled",
+                "failure_class": "cancelled" if status == JobStatus.CANCELLED else None,
+                "waiting_code": None,
+                "waiting_summary": None,
+                "waiting_position": None,
+                "waiting_estimated_start_at": None,
             },
         )
         uow.drop_explanations([job.id])
