@@ -6,9 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.ports_store import Store, UnitOfWork
 from gpuservice.domain.work import Explanation
 from gpuservice.planner.plan_types import Waiting
@@ -19,9 +20,8 @@ _BATCH = 200
 
 def iso(seconds: float | None) -> str | None:
     """A planner's time as ISO 8601, to the second; None for never."""
-    if seconds is None or seconds == float("inf"):
-        return None
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+    at = moments.reckoned(seconds)
+    return None if at is None else at.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def body_of(entry: Waiting) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint
@@ -182,6 +183,7 @@ class AgentSync:
         """Keep what is new of the reports; whether anything was written of the node."""
         if not reports:
             return False
+        _check_times(reports)
         tasks = {
             task.id: task
             for task in self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
@@ -279,16 +281,20 @@ def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
     )
 
 
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
+def _time(text: str | None, pointer: str = "") -> datetime | None:
     try:
-        value = datetime.fromisoformat(text)
+        return None if text is None else moments.parsed(text, zone=True)
     except ValueError as error:
-        raise Invalid(f"{text[:80]!r} is not an ISO 8601 time.") from error
-    if value.tzinfo is None:
-        raise Invalid(f"{text[:80]!r} names no time zone.")
-    return value
+        raise Invalid(
+            f"{text[:80]!r} is not an ISO 8601 time with a zone.", pointer=pointer
+        ) from error
+
+
+def _check_times(reports: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a wrong time before anything of the sync is kept."""
+    for number, report in enumerate(reports):
+        for name in ("started_at", "ended_at"):
+            _time(report.get(name), f"/tasks/{number}/{name}")
 
 
 def _bytes(text: str) -> bytes:

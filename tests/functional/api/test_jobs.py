@@ -79,6 +79,8 @@ WRONG = {
     "running above size": {"array": {"size": 2, "max_running": 3}},
     "unknown dependency": {"depends_on": [{"job": "00000000-0000-4000-8000-000000000000"}]},
     "deadline": {"deadline_at": "soon, I think"},
+    "deadline before all": {"deadline_at": "0001-01-01T00:00:00+14:00"},
+    "deadline after all": {"deadline_at": "9999-12-31T23:59:59-14:00"},
     "unknown field": {"gpus": 3},
     "unknown notification": {"notify": [{"on": ["started"], "channel": "pigeon"}]},
 }

@@ -148,7 +148,13 @@ BODIES: dict[str, Any] = {
                 "link_group": None,
             }
         ],
-        "capabilities": {"own_uid": True},
+        "capabilities": {
+            "own_uid": True,
+            "namespaces": ["mnt", "pid"],
+            "device_filter": False,
+            "private_tmp": True,
+            "cgroups": False,
+        },
         "vcpus": 32,
         "memory_mib": 262144,
     },
