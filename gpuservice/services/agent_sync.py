@@ -282,8 +282,10 @@ def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
 
 
 def _time(text: str | None, pointer: str = "") -> datetime | None:
+    if text is None:
+        return None
     try:
-        return None if text is None else moments.parsed(text, zone=True)
+        return moments.parsed(text, zone=True)
     except ValueError as error:
         raise Invalid(
             f"{text[:80]!r} is not an ISO 8601 time with a zone.", pointer=pointer
