@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuservice.domain import moments
 from gpuservice.domain.context import Caller
+from gpuservice.domain.data_urls import check_roots
 from gpuservice.domain.errors import (
     Invalid,
     PriorityForbidden,
@@ -38,6 +39,8 @@ def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]
             pointer="/job/queue",
         )
     spec = normalise(body, queue.kinds, deps.conf.jobs.default_max_runtime_s)
+    if deps.conf.agent.file_roots:
+        check_roots(spec, deps.conf.agent.file_roots)
     check_priority(spec["priority"], queue)
     _check_array(spec, deps.conf.jobs.max_array)
     _check_alone(uow, caller, spec)

@@ -69,7 +69,14 @@ WRONG = {
     "rank variable": {"env": {"RANK": "1"}},
     "visible devices": {"env": {"CUDA_VISIBLE_DEVICES": "0"}},
     "variable name": {"env": {"A-B": "1"}},
-    "secret's variable": {"secrets": [{"env": "WORLD_SIZE", "ref": "barbican:x"}]},
+    "secrets without a driver": {"secrets": [{"env": "TOKEN", "ref": "barbican:x"}]},
+    "image without a driver": {"image": "docker.io/nvidia/cuda:12"},
+    "source without a driver": {"inputs": [{"source": "s3://a/b", "path": "b"}]},
+    "target without a driver": {"outputs": [{"path": "a", "target": "swift://a/b"}]},
+    "source without a name": {"inputs": [{"source": "https://x.org/", "path": "d/"}]},
+    "empty program": {"command": ["", "a"]},
+    "argument too long": {"command": ["echo", "\U0001f4a5" * 32768]},
+    "variable too long": {"env": {"A": "\U0001f4a5" * 32768}},
     "workdir": {"workdir": "../up"},
     "input path": {"inputs": [{"source": "https://x.org/a", "path": "/etc"}]},
     "output path": {"outputs": [{"path": "a/../../b"}]},
@@ -92,6 +99,14 @@ def test_wrong_jobs(world, ada, change):
     assert answer.status_code == 400, answer.text
     assert error_of(answer)["source"]["pointer"].startswith("/job")
     assert ada.get("/jobs").get_json()["jobs"] == []
+
+
+def test_file_urls_where_the_roots_are_known(world, ada):
+    world.conf.set_override("file_roots", ["/srv/data"], "agent")
+    create(ada, outputs=[{"path": "o", "target": "file:///srv/data/o"}])
+    error = error_of(ada.post("/jobs", body(outputs=[{"path": "o", "target": "file:///etc/o"}])))
+    assert error["source"]["pointer"] == "/job/outputs/0/target"
+    assert "/srv/data" in error["detail"]
 
 
 def test_the_own_queue_comes_first(world, admin, ada):

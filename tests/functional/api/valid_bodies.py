@@ -102,7 +102,7 @@ BODIES: dict[str, Any] = {
             "command": ["python3", "train.py"],
             "env": {"EPOCHS": "3"},
             "workdir": "src",
-            "secrets": [{"env": "TOKEN", "ref": "barbican:x"}],
+            "secrets": [],
             "image": None,
             "tasks": {"count": 2, "min_count": 1},
             "resources": {
