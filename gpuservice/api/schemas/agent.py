@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gpuservice.api.schemas.pieces import Schema, items, maybe, one_of, record, text, whole
+from gpuservice.api.schemas.pieces import items, maybe, one_of, record, text, whole
 
 _UUID = text(64, 1)
 _TIME = maybe(text(40, 10))
@@ -18,20 +18,6 @@ _DEVICE = record(
     numa_node=maybe(whole(-1, 1024)),
     link_group=maybe(text(255)),
 )
-_YES_NO: Schema = {"type": "boolean"}
-#: What the scheduler trusts must be of the right type; newer agents may prove more.
-_CAPABILITIES: Schema = {
-    **record(
-        (),
-        own_uid=_YES_NO,
-        namespaces=items(text(16, 1), 16),
-        device_filter=_YES_NO,
-        private_tmp=_YES_NO,
-        cgroups=_YES_NO,
-    ),
-    "additionalProperties": True,
-    "maxProperties": 64,
-}
 REGISTER = record(
     ("bootstrap", "secret", "instance", "devices"),
     bootstrap=text(255, 16),
@@ -41,7 +27,7 @@ REGISTER = record(
     devices=items(_DEVICE, 1024),
     vcpus=maybe(whole(0, 1_000_000)),
     memory_mib=maybe(whole()),
-    capabilities=_CAPABILITIES,
+    capabilities={"type": "object", "maxProperties": 64},
 )
 _PIECE = record(
     ("offset",),
