@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from signal import Signals
 from typing import Any
 
-from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus, TaskStatus
-from gpuservice.domain.work import Attempt, Job, Task
+from gpuservice.domain.states import AttemptOutcome, AttemptStatus, TaskStatus
+from gpuservice.domain.work import Attempt, Task
 
 #: Added to a job's time limit and grace before the service itself stops it: the node's own
 #: supervisor keeps the limit exactly, this is the backstop. Seconds.
@@ -148,14 +149,22 @@ def _evidence(task: Task) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def array_end(job: Job) -> tuple[str, JobStatus]:
-    """(event, status) of an array of which nothing waits or runs any more."""
-    if job.status == JobStatus.CANCELLING:
-        return "cancelled", JobStatus.CANCELLED
-    if job.failed_elements + job.timed_out_elements:
-        return "fail", JobStatus.FAILED
-    if job.succeeded_elements == job.elements:
-        return "succeed", JobStatus.SUCCEEDED
-    if job.succeeded_elements:
-        return "fail", JobStatus.FAILED
-    return "cancelled", JobStatus.CANCELLED
+def reason(end: Ending) -> str | None:
+    """One line on why an attempt ended badly: the class and what is known of it."""
+    if end.failure_class is None:
+        return None
+    evidence = end.evidence or {}
+    what = str(evidence.get("message", ""))
+    if not what and evidence.get("signal") is not None:
+        what = f"killed by signal {_named(evidence['signal'])}"
+    elif not what and end.exit_code is not None:
+        what = f"exit code {end.exit_code}"
+    return f"{end.failure_class}: {what}"[:255] if what else end.failure_class
+
+
+def _named(number: int) -> str:
+    """``9 (SIGKILL)``; most real-time signals have no name."""
+    try:
+        return f"{number} ({Signals(number).name})"
+    except ValueError:
+        return str(number)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
-from gpuservice.domain.progress import array_end
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
 from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps
@@ -207,19 +207,8 @@ class JobActions:
                 )
 
     def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
-        event, status = array_end(job)
-        uow.jobs.change(
-            job.id,
-            {
-                "status": status,
-                "ended_at": uow.now(),
-                "failure_class": "cancelled" if status == JobStatus.CANCELLED else None,
-                "waiting_code": None,
-                "waiting_summary": None,
-                "waiting_position": None,
-                "waiting_estimated_start_at": None,
-            },
-        )
+        event, status, values = end_of_array(uow, job)
+        uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
 

@@ -63,4 +63,7 @@ def test_the_last_that_waits_after_a_success(world: World, cluster: Cluster, ada
     shown = cancel(ada, ident, "0-2")
     assert shown["status"] == "failed", "an array succeeds only if all its elements did"
     assert shown["waiting"] is None
+    assert shown["status_reason"] == "2 of 3 elements were cancelled"
+    told = ada.get(f"/jobs/{ident}/explain").get_json()["explanation"]
+    assert told["failure"]["class"] == "cancelled" and told["failure"]["what_to_do"]
     assert (shown["counts"]["succeeded"], shown["counts"]["cancelled"]) == (1, 2)
