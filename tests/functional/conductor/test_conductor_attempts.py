@@ -261,6 +261,22 @@ def test_an_array_succeeds_when_all_its_elements_did(world: World) -> None:
     assert usage(world) == {}
 
 
+def test_an_element_whose_pause_is_over_waits_for_no_other(world: World) -> None:
+    nodes = world.settled(world.pool(gpus=8))
+    job = world.submit(array={"size": 2}, retry={"backoff_s": 100, "on": ["user_code"]})
+    world.start(job, nodes, times=2)
+    low, high = world.attempts(job)
+    world.end(high, exit_code=1)
+    world.step()
+    world.clock.pass_(60)
+    world.renew(*nodes)
+    world.end(low, exit_code=1)
+    world.step()
+    world.clock.pass_(60)
+    again = world.start(job, nodes)
+    assert (again.index, again.number) == (1, 2)
+
+
 def test_an_array_that_failed_too_often_starts_no_more(world: World) -> None:
     nodes = world.settled(world.pool(gpus=8))
     job = world.submit(array={"size": 10, "max_failures": 1})
