@@ -14,7 +14,6 @@ import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -65,7 +64,7 @@ class Agent:
     def __init__(self, user_data: UserData, state_dir: str, settings: AgentSettings) -> None:
         self._user_data, self._settings = user_data, settings
         self._state_dir = os.path.realpath(state_dir)
-        self._instance = str(uuid.uuid4())
+        self._instance = ""
         self._news = threading.Condition()
         self._dirty = False
         self._polling = False
@@ -85,6 +84,7 @@ class Agent:
         os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
         self._identity_file = IdentityFile(self._state_dir, self._user_data.node_id)
         self._identity_file.hold()
+        self._instance = self._identity_file.process()
         self._watcher = threading.current_thread()
         try:
             self._identity = self._identity_file.load()

@@ -36,6 +36,7 @@ _OPS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "gt": lambda column, value: column > value,
     "ge": lambda column, value: column >= value,
     "null": lambda column, value: column.is_(None),
+    "due": lambda column, value: column.is_(None) | (column <= value),
     "notnull": lambda column, value: column.is_not(None),
 }
 

@@ -37,7 +37,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """One condition of a query: ``op`` is eq, ne, in, notin, lt, le, gt, ge, null, notnull."""
+    """One condition of a query: ``op`` is eq, ne, in, notin, lt, le, gt, ge, null, notnull, or due
+    (null or le)."""
 
     field: str
     op: str

@@ -164,12 +164,13 @@ def _elements(uow: UnitOfWork, job: Job, count: int, now: datetime) -> list[tupl
     """(index, attempt number) of the next ``count`` elements: those to be retried first."""
     if not job.is_array:
         return [(0, job.attempt + 1)]
-    again = uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED), limit=count)
-    chosen = [
-        (one.index, one.attempt + 1)
-        for one in again
-        if one.not_before is None or one.not_before <= now
-    ][:count]
+    again = uow.elements.of_job(
+        job.id,
+        Where("status", "eq", JobStatus.QUEUED),
+        Where("not_before", "due", now),
+        limit=count,
+    )
+    chosen = [(one.index, one.attempt + 1) for one in again]
     missing = count - len(chosen)
     if missing:
         chosen.extend((index, 1) for index in _fresh(uow, job, missing))

@@ -14,9 +14,10 @@ import heapq
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.ports_store import Store, UnitOfWork
 from gpuservice.domain.work import Explanation
 from gpuservice.planner.plan_types import Waiting
@@ -29,9 +30,8 @@ REFRESHED = 200
 
 def iso(seconds: float | None) -> str | None:
     """A planner's time as ISO 8601, to the second; None for never."""
-    if seconds is None or seconds == float("inf"):
-        return None
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+    at = moments.reckoned(seconds)
+    return None if at is None else at.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def body_of(entry: Waiting) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint
@@ -197,6 +198,7 @@ class AgentSync:
         instance: str,
     ) -> bool:
         """Keep what is new of the reports; whether anything was written of the node."""
+        _check_times(reports)
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
@@ -289,16 +291,22 @@ def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
     )
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(text: str | None, pointer: str = "") -> datetime | None:
     if text is None:
         return None
     try:
-        value = datetime.fromisoformat(text)
+        return moments.parsed(text, zone=True)
     except ValueError as error:
-        raise Invalid(f"{text[:80]!r} is not an ISO 8601 time.") from error
-    if value.tzinfo is None:
-        raise Invalid(f"{text[:80]!r} names no time zone.")
-    return value
+        raise Invalid(
+            f"{text[:80]!r} is not an ISO 8601 time with a zone.", pointer=pointer
+        ) from error
+
+
+def _check_times(reports: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a wrong time before anything of the sync is kept."""
+    for number, report in enumerate(reports):
+        for name in ("started_at", "ended_at"):
+            _time(report.get(name), f"/tasks/{number}/{name}")
 
 
 def _bytes(text: str) -> bytes:

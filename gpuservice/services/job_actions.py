@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
 from gpuservice.domain.happenings import status_change
@@ -39,6 +40,14 @@ def indices_of(text: str, size: int) -> list[int]:
             )
         chosen.update(range(first, last + 1))
     return sorted(chosen)
+
+
+def _element_waits(job: Job, index: int, row: JobElement | None) -> bool:
+    """Whether an element waits: one without a row never started, and never will once the job has
+    given up what waited of it (``next_index`` is behind it then)."""
+    if row is None:
+        return index >= job.next_index
+    return row.status == JobStatus.QUEUED
 
 
 class JobActions:
@@ -102,6 +111,7 @@ class JobActions:
             "waiting_estimated_start_at": None,
         }
         if job.is_array:
+            values["next_index"] = job.elements
             self._cancel_requeued(uow, job)
         if not job.live_elements:
             values.update(status=JobStatus.CANCELLED, ended_at=uow.now(), failure_class="cancelled")
@@ -129,15 +139,15 @@ class JobActions:
     def _cancel_some(self, uow: UnitOfWork, caller: Caller, job: Job, text: str) -> None:
         if not job.is_array:
             raise Invalid("The job is no array: it has no indices.", pointer="/cancel/indices")
+        wanted = indices_of(text, job.elements)
+        if job.status == JobStatus.CANCELLING:
+            return  # all of it is being cancelled already
         if job.status in JOB_ENDED:
             raise InvalidTransition("job", job.status, "cancel")
-        wanted = indices_of(text, job.elements)
         rows = {
             one.index: one for one in uow.elements.of_keys([(job.id, index) for index in wanted])
         }
-        waiting = [
-            index for index in wanted if index not in rows or rows[index].status == JobStatus.QUEUED
-        ]
+        waiting = [index for index in wanted if _element_waits(job, index, rows.get(index))]
         self._end_waiting(uow, job, waiting, rows)
         live = [
             row.index
@@ -197,16 +207,8 @@ class JobActions:
                 )
 
     def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
-        failed = job.failed_elements or job.timed_out_elements
-        event, status = ("fail", JobStatus.FAILED) if failed else ("cancelled", JobStatus.CANCELLED)
-        uow.jobs.change(
-            job.id,
-            {
-                "status": status,
-                "ended_at": uow.now(),
-                "failure_class": None if failed else "cancelled",
-            },
-        )
+        event, status, values = end_of_array(uow, job)
+        uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
 

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.context import Caller
+from gpuservice.domain.data_urls import check_roots
 from gpuservice.domain.errors import (
     Invalid,
     PriorityForbidden,
@@ -37,6 +39,8 @@ def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]
             pointer="/job/queue",
         )
     spec = normalise(body, queue.kinds, deps.conf.jobs.default_max_runtime_s)
+    if deps.conf.agent.file_roots:
+        check_roots(spec, deps.conf.agent.file_roots)
     check_priority(spec["priority"], queue)
     _check_array(spec, deps.conf.jobs.max_array)
     _check_alone(uow, caller, spec)
@@ -92,13 +96,12 @@ def moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        value = datetime.fromisoformat(text)
+        return moments.parsed(text)
     except ValueError as error:
         raise Invalid(
-            f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time.",
+            f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time from 1970 to 9998.",
             pointer="/job/deadline_at",
         ) from error
-    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def check_priority(priority: int, queue: Queue) -> None:

@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         Option("--name", "Its name, by default the program's"),
         Option("--env", "A variable; repeat for more", pair, "env", "KEY=VALUE", many="map"),
         Option("--workdir", "Directory to run in, relative to the task's own"),
-        Option("--image", "Container image"),
+        Option("--image", "Container image, where the service has a driver for them"),
         Option(
             "--input",
             "Fetch PATH from URL first; repeat for more",

@@ -252,10 +252,21 @@ def test_nonsense_is_400_or_ignored(node, wrong):
     assert answer.status_code in (200, 400), answer.text
 
 
-def test_a_wrong_time_of_an_own_task(world, cluster, node, job_id):
+@pytest.mark.parametrize(
+    "time",
+    [
+        "yesterday-or-so",
+        "2026-01-01T00:00:00",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+    ],
+)
+@pytest.mark.parametrize("state", ["running", "gone"])
+def test_a_wrong_time_of_an_own_task(world, cluster, node, job_id, state, time):
     place(world, cluster, job_id, cluster.nodes[:1])
     (order,) = node.orders()
-    answer = node.sync(report(order["task_id"], "running", started_at="yesterday-or-so"))
+    answer = node.sync(report(order["task_id"], state, started_at=time))
+    assert error_of(answer)["source"]["pointer"] == "/tasks/0/started_at"
     assert answer.status_code == 400
     assert attempt_of(world, job_id).attention is False
 
