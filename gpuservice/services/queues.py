@@ -142,15 +142,13 @@ class Queues:
 
     @staticmethod
     def _check_cohort(uow: UnitOfWork, row: Queue) -> None:
-        """A pool serves queues of at most one cohort."""
+        """A pool serves queues of at most one cohort: whoever changes that waits for its pools."""
+        if not row.cohort:
+            return
+        uow.pools.get_many(row.pool_ids, lock=True)
         for other in uow.queues.find():
             shared = set(other.pool_ids) & set(row.pool_ids)
-            if (
-                other.id != row.id
-                and shared
-                and row.cohort
-                and other.cohort not in (None, row.cohort)
-            ):
+            if other.id != row.id and shared and other.cohort not in (None, row.cohort):
                 raise Conflict(
                     f"The pool {min(shared)!r} serves queues of the cohort {other.cohort!r}; "
                     "a pool serves one cohort.",
