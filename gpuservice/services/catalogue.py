@@ -13,6 +13,7 @@ from gpuservice.domain.happenings import happening
 from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
+from gpuservice.domain.states import POOL_COUNTED
 from gpuservice.domain.work import ServiceRecord
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
@@ -257,7 +258,7 @@ class Flavors(Catalogue):
             row = found(uow.flavors, ident, "flavor", lock=True)
             check_generation(row, generation)
             used = uow.pools.count(
-                Where("flavor_id", "eq", ident), Where("status", "ne", "deleted")
+                Where("flavor_id", "eq", ident), Where("status", "in", POOL_COUNTED)
             )
             if used:
                 raise Conflict(f"The flavor {row.name!r} is in use by {used} pools.")

@@ -14,7 +14,7 @@ from gpuservice.domain.inventory import Pool
 from gpuservice.domain.merge_patch import merged
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
-from gpuservice.domain.states import PoolStatus
+from gpuservice.domain.states import POOL_COUNTED
 from gpuservice.domain.work import Queue
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
@@ -129,8 +129,10 @@ class Queues:
             field = "id" if UUID.match(reference) else "name"
             rows = [
                 row
-                for row in uow.pools.find(Where(field, "eq", reference))
-                if row.status != PoolStatus.DELETED and _serves(row, project_id)
+                for row in uow.pools.find(
+                    Where(field, "eq", reference), Where("status", "in", POOL_COUNTED)
+                )
+                if _serves(row, project_id)
             ]
             if len(rows) != 1:
                 raise UnknownReference(
