@@ -77,6 +77,11 @@ def test_faster_than_the_record_of_its_building(world, cluster):
     answer = early.register()
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "1"
+    assert stored(early).secret_hash is None
+    # The conductor notes the build; the same guest is taken on the next time it asks.
+    world.store.write(lambda uow: uow.nodes.change(early.node.id, {"status": "configuring"}))
+    assert early.register().status_code == 200
+    assert stored(early).status == "checking"
 
 
 def test_a_second_secret_quarantines_the_node(node):
