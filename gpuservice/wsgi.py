@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 
 from gpuservice import bootstrap
+from gpuservice.cmd.heartbeat import BeatingApplication
 from gpuservice.cmd.lifetime import configuration, refuse_sqlite, start_logging
 
 _FILES = os.environ.get("GPUSERVICE_CONFIG_FILES")
 _CONF = configuration([], "gpuservice-api", _FILES.split(":") if _FILES else None)
 start_logging(_CONF, "gpuservice-api")
 refuse_sqlite(_CONF, "gpuservice-api")
+_CORE = bootstrap.core(_CONF)
 
-application = bootstrap.application(bootstrap.core(_CONF))
+application = BeatingApplication(_CORE, "gpuservice-api", bootstrap.application(_CORE))

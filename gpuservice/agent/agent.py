@@ -27,6 +27,7 @@ from gpuservice.agent.client import (
     Revoked,
 )
 from gpuservice.agent.credentials import Identity, IdentityFile
+from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.errands import Errands
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
@@ -36,6 +37,7 @@ from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
 from gpuservice.agent.process_runner import ProcessRunner
+from gpuservice.agent.registering import Registering, verdict
 from gpuservice.agent.runner import Ended, Event, Runner
 from gpuservice.agent.settings import AgentSettings, UserData
 from gpuservice.agent.wire import Registration, SyncRequest
@@ -86,6 +88,9 @@ class Agent:
         self._watcher = threading.current_thread()
         try:
             self._identity = self._identity_file.load()
+            self._registering = Registering(
+                self._settings.register_patience_s, first=self._identity.epoch is None
+            )
             self._open()
             try:
                 self._work(stop)
@@ -97,7 +102,7 @@ class Agent:
         finally:
             self._identity_file.release()
         if self._fatal is not None:
-            raise AgentRefused(str(self._fatal)) from self._fatal
+            raise AgentRefused(verdict(self._fatal, self._user_data)) from self._fatal
 
     def _open(self) -> None:
         """Everything that needs no service; tasks of an earlier agent are found here."""
@@ -111,7 +116,7 @@ class Agent:
         self._runner: Runner = (
             NoForkRunner()
             if settings.runner == "nofork"
-            else ProcessRunner(self._state_dir, settings, lease_file)
+            else ProcessRunner(self._state_dir, settings, lease_file, self._device_nodes())
         )
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="agent-data")
         self._hands = Hands(self._runner, self._journal, settings)
@@ -126,6 +131,10 @@ class Agent:
         )
         for order in self._runner.adopt():
             self._hands.adopt(order)
+
+    def _device_nodes(self) -> DeviceNodes:
+        addresses = [device.address for device in self._devices]
+        return DeviceNodes(self._probe, addresses, self._settings.allowed_devices)
 
     def _close(self) -> None:
         self._closing.set()
@@ -227,8 +236,12 @@ class Agent:
                     LOG.error("a sync was refused: %s", error)
                     self._closing.wait(_MAX_BACKOFF_S)
                     continue
-                self._fatal = error
-                return
+                pause = None if registered else self._registering.pause_after(error)
+                if pause is None:
+                    self._fatal = error
+                    return
+                LOG.warning("not registered yet, trying again: %s", error)
+                self._closing.wait(pause)
             except Exception as error:
                 LOG.exception("the agent failed")
                 self._fatal = error
@@ -241,6 +254,7 @@ class Agent:
             instance=self._instance,
             agent_version=AGENT_VERSION,
             devices=self._devices,
+            health=tuple(self._probe.health()),
             capabilities=self._runner.capabilities,
             vcpus=os.cpu_count() or 1,
             memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
@@ -253,6 +267,7 @@ class Agent:
         self._interval_s = answer.interval_s
         self._identity = Identity(secret=self._identity.secret, epoch=answer.epoch)
         self._identity_file.save(self._identity)
+        self._registering.succeeded()
         LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)
 
     def _poll_once(self) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and CPU limits of a task through control groups, version 2 or 1, where allowed.
+"""Limits of a task through control groups, version 2 or 1: memory, CPU, and which devices it may
+open; each where the machine allows it.
 
 Without control groups there is no memory limit at all: limits on address space would end
 programs that only reserve it (every CUDA program does).
@@ -10,6 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
+
+from gpuservice.agent import device_program
+from gpuservice.agent.device_program import Numbers
 
 _ROOT = "/sys/fs/cgroup"
 _OURS = "gpuservice-agent"
@@ -69,9 +74,32 @@ def bases() -> dict[str, str]:
     return found
 
 
+def device_bases(root: str = _ROOT) -> list[str]:
+    """Where groups that filter devices may be made, the best place first; not proved either.
+
+    The controller ``devices`` is of version 1; with version 2, alone or beside version 1, any
+    group will do, since a program is attached to it.
+    """
+    found = []
+    old = f"{root}/devices{_own_paths().get('devices', '/').rstrip('/')}"
+    if os.path.isfile(f"{old}/devices.deny") and os.access(old, os.W_OK):
+        found.append(old)
+    for unified in (root, f"{root}/unified"):
+        if os.path.exists(f"{unified}/cgroup.controllers"):
+            with contextlib.suppress(OSError):
+                os.makedirs(f"{unified}/{_OURS}", exist_ok=True)
+                found.append(f"{unified}/{_OURS}")
+    return found
+
+
+def _is_v2(directory: str) -> bool:
+    return os.path.exists(f"{directory}/cgroup.controllers")
+
+
 class TaskGroup:
     """The control groups of one task.
 
+    :param where: controller -> directory to make its group in.
     :raises OSError: from ``create`` when a group cannot be made or limited.
     """
 
@@ -79,18 +107,30 @@ class TaskGroup:
         self._directories = {
             controller: f"{base}/{_OURS}-{name}" for controller, base in where.items()
         }
-        self._v2 = os.path.exists(f"{_ROOT}/cgroup.controllers")
 
-    def create(self, memory_mib: int | None, vcpus: float | None) -> None:
-        """Make the groups that are needed and set their limits; null: no limit of that kind."""
-        wanted = {"memory": memory_mib, "cpu": vcpus}
+    def create(
+        self,
+        memory_mib: int | None,
+        vcpus: float | None,
+        devices: Iterable[Numbers] | None = None,
+    ) -> None:
+        """Make the groups that are needed and set their limits; null: no limit of that kind.
+
+        ``devices`` are the nodes that may be opened, and no other may.
+        """
+        wanted = {"memory": bool(memory_mib), "cpu": bool(vcpus), "devices": devices is not None}
         self._directories = {name: path for name, path in self._directories.items() if wanted[name]}
         for path in self._directories.values():
             os.makedirs(path, exist_ok=True)
+        self._limit(memory_mib, vcpus)
+        if devices is not None:
+            _filter(self._directories["devices"], devices)
+
+    def _limit(self, memory_mib: int | None, vcpus: float | None) -> None:
         memory, cpu = self._directories.get("memory"), self._directories.get("cpu")
         if memory and memory_mib:
             limit = str(memory_mib * 1024 * 1024)
-            if self._v2:
+            if _is_v2(memory):
                 _write(f"{memory}/memory.max", limit)
                 with contextlib.suppress(OSError):
                     _write(f"{memory}/memory.swap.max", "0")
@@ -101,7 +141,7 @@ class TaskGroup:
                     _write(f"{memory}/memory.memsw.limit_in_bytes", limit)
         if cpu and vcpus:
             quota = max(1000, int(vcpus * _PERIOD_US))
-            if self._v2:
+            if _is_v2(cpu):
                 _write(f"{cpu}/cpu.max", f"{quota} {_PERIOD_US}")
             else:
                 _write(f"{cpu}/cpu.cfs_period_us", str(_PERIOD_US))
@@ -117,7 +157,9 @@ class TaskGroup:
         memory = self._directories.get("memory")
         if memory is None:
             return False
-        text = _read(f"{memory}/memory.events" if self._v2 else f"{memory}/memory.oom_control")
+        text = _read(
+            f"{memory}/memory.events" if _is_v2(memory) else f"{memory}/memory.oom_control"
+        )
         counts = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
         return int(counts.get("oom_kill", "0")) > 0
 
@@ -133,6 +175,18 @@ class TaskGroup:
                     time.sleep(0.01)
                 else:
                     break
+
+
+def _filter(directory: str, allowed: Iterable[Numbers]) -> None:
+    """Refuse every device but these to what joins the group."""
+    if _is_v2(directory):
+        device_program.attach(directory, allowed)
+        return
+    _write(f"{directory}/devices.deny", "a")
+    for kind, major, minor in allowed:
+        _write(
+            f"{directory}/devices.allow", f"{kind} {major}:{'*' if minor is None else minor} rwm"
+        )
 
 
 def kernel_oom_kills() -> int:

@@ -34,7 +34,12 @@ class ApiError(Exception):
 
 
 class ApiAway(Exception):
-    """The service cannot be reached, or answers nothing usable (5xx, 429): try again."""
+    """The service cannot be reached, or answers nothing usable: try again.
+
+    Nothing usable is 5xx, 408, 429, and a 401 or 404 that carries no code of the contract: that
+    is somebody else (a proxy, a wrong page) who speaks for the service, and nothing may be ended
+    on such a word.
+    """
 
 
 class Refused(ApiError):
@@ -78,6 +83,8 @@ def _error(answer: requests.Response) -> Exception:
     code, detail = str(first.get("code", "")), str(first.get("detail", ""))
     if answer.status_code >= 500 or answer.status_code in (408, 429):
         return ApiAway(f"{answer.status_code} {code} {detail}".strip())
+    if not code and answer.status_code in (401, 404):
+        return ApiAway(f"{answer.status_code} from something that is not the service")
     kind = Revoked if answer.status_code == 401 else _CODES.get(code, Refused)
     return kind(answer.status_code, code, detail, first.get("meta") or {})
 

@@ -30,10 +30,24 @@ class TaskInHand:
     launched: bool = False
     discarded: bool = False
     grace_s: float | None = None
+    #: The time limit last heard of; the order keeps the one it came with.
+    time_limit_s: int | None = field(init=False)
     checkpointed_at: float = 0.0
     checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
     #: The last completed checkpoint's number; they only grow.
     checkpoint_seq: int = 0
+
+    def __post_init__(self) -> None:
+        self.time_limit_s = self._first_limit_s
+
+    @property
+    def _first_limit_s(self) -> int | None:
+        return None if self.order.spec is None else self.order.spec.time_limit_s
+
+    @property
+    def limit_changed(self) -> bool:
+        """Whether the limit is another than the order's."""
+        return self.time_limit_s != self._first_limit_s
 
     @property
     def has_data(self) -> bool:

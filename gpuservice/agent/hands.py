@@ -66,6 +66,8 @@ class Hands:
             for order in answer.tasks:
                 if order.action == "stop":
                     self._stop(order)
+                else:
+                    self._limit(order)
             for task_id in [one for one in self._hands if one not in wanted]:
                 self._dismiss(self._hands[task_id])
             return launches, changed or bool(fresh)
@@ -101,6 +103,16 @@ class Hands:
             if hand.launched:
                 self._runner.stop(order.task_id, order.grace_s, order.signal)
 
+    def _limit(self, order: TaskOrder) -> None:
+        """A time limit that is no longer the one it was started (or adopted) with."""
+        hand = self._hands.get(order.task_id)
+        if hand is None or hand.result is not None or order.spec is None:
+            return
+        if hand.time_limit_s != order.spec.time_limit_s:
+            hand.time_limit_s = order.spec.time_limit_s
+            if hand.launched:
+                self._runner.limit(order.task_id, hand.time_limit_s)
+
     def _dismiss(self, hand: TaskInHand) -> None:
         """The service does not name it: it was acknowledged, or must not be."""
         if hand.state == "gone":
@@ -124,6 +136,8 @@ class Hands:
                 return
             hand.launched = True
             hand.checkpointed_at = time.monotonic()
+            if hand.limit_changed:  # while it was being prepared
+                self._runner.limit(hand.order.task_id, hand.time_limit_s)
         self._runner.launch(hand.order.task_id)
 
     def happened(self, event: Event) -> TaskInHand | None:

@@ -75,6 +75,9 @@ class NoForkRunner:
                 )
                 self._changed.notify()
 
+    def limit(self, task_id: str, time_limit_s: int | None) -> None:
+        """What pretends to run has no limit."""
+
     def helper(
         self, task_id: str, kind: str
     ) -> contextlib.AbstractContextManager[Iterator[DataMessage]]:

@@ -14,18 +14,19 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from typing import Any
 
 from gpuservice.agent import process_tree, task_files
-from gpuservice.agent.data import beneath
+from gpuservice.agent.cgroups import TaskGroup
+from gpuservice.agent.device_nodes import DeviceNodes, Unfilterable
 from gpuservice.agent.lease import boot_id
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import DataMessage, Ended, Event, LaunchError, Started
 from gpuservice.agent.sandbox import Sandbox
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.spawning import Spawner
-from gpuservice.agent.task_files import Launch, Result
+from gpuservice.agent.task_files import Result
+from gpuservice.agent.task_places import TaskPlaces
 from gpuservice.agent.uids import UidPool, UidsExhausted
 from gpuservice.agent.wire import Capabilities, WireError
 
@@ -39,9 +40,10 @@ _CLAIM_S = 30
 class ProcessRunner:
     """See ``runner.Runner``. Files of a task: ``task_files``; its isolation: ``sandbox``."""
 
-    def __init__(self, state_dir: str, settings: AgentSettings, lease_file: str) -> None:
+    def __init__(
+        self, state_dir: str, settings: AgentSettings, lease_file: str, nodes: DeviceNodes
+    ) -> None:
         self._tasks = f"{state_dir}/tasks"
-        self._state_dir, self._settings, self._lease_file = state_dir, settings, lease_file
         self._error_log = f"{state_dir}/spawner.log"
         self._boot = boot_id()
         self._lock = threading.Lock()
@@ -58,7 +60,8 @@ class ProcessRunner:
         self._uids: UidPool | None = None
         if os.geteuid() == 0 and settings.own_uid is not False:
             self._uids = UidPool(settings.uid_directory, settings.uid_base, settings.uid_count)
-        self._sandbox = Sandbox.prove(state_dir, settings, self.try_out)
+        self._places = TaskPlaces(settings, lease_file, self._uids, nodes)
+        self._sandbox = Sandbox.prove(state_dir, settings, nodes, self.try_out)
         os.chmod(state_dir, 0o711 if self._sandbox.needs_passage else 0o700)
 
     @property
@@ -86,15 +89,10 @@ class ProcessRunner:
 
     def prepare(self, order: TaskOrder, env: Mapping[str, str]) -> str:
         """Make the task's place: folders, user id, order and script."""
-        directory = self._directory(order.task_id)
         try:
-            self._make_place(directory)
-            launch = self._launch_of(order, env, self._sandbox, directory)
-            self.make_box(launch, None if order.spec is None else order.spec.script)
-            self._write_order(launch, order.raw)
-        except (OSError, UidsExhausted, ValueError) as error:
+            return self._places.make(self._directory(order.task_id), order, env, self._sandbox).work
+        except (OSError, UidsExhausted, Unfilterable, ValueError) as error:
             raise LaunchError(f"the task's place could not be made: {error}") from error
-        return launch.work
 
     def launch(self, task_id: str) -> None:
         """Hand the task to a new supervisor."""
@@ -115,11 +113,15 @@ class ProcessRunner:
 
     def stop(self, task_id: str, grace_s: float, signal_name: str) -> None:
         """Write the wish down and wake the supervisor; it looks by itself twice a second, too."""
-        directory = self._directory(task_id)
+        self._wish(task_id, task_files.STOP, {"grace_s": grace_s, "signal": signal_name})
+
+    def limit(self, task_id: str, time_limit_s: int | None) -> None:
+        """As ``stop``."""
+        self._wish(task_id, task_files.LIMIT, {"time_limit_s": time_limit_s})
+
+    def _wish(self, task_id: str, name: str, content: Mapping[str, Any]) -> None:
         with contextlib.suppress(FileNotFoundError):
-            task_files.write_json(
-                f"{directory}/{task_files.STOP}", {"grace_s": grace_s, "signal": signal_name}
-            )
+            task_files.write_json(f"{self._directory(task_id)}/{name}", content)
         with self._lock:
             handle = self._watched.get(task_id)
             if handle is not None:
@@ -180,13 +182,8 @@ class ProcessRunner:
         """Run a probe in a sandbox; its output if it ended well, else null."""
         task_id = f"probe-{os.getpid()}-{time.monotonic_ns()}"
         directory = self._directory(task_id)
-        self._make_place(directory)
         try:
-            launch = self._launch_of(
-                None, {"PATH": self._settings.base_env["PATH"]}, sandbox, directory
-            )
-            self.make_box(launch, script)
-            self._write_order(launch, {})
+            self._places.make_probe(directory, sandbox, script)
             self._spawner.request(
                 {
                     "op": "launch",
@@ -212,36 +209,6 @@ class ProcessRunner:
         finally:
             self.clean(task_id)
 
-    def make_box(self, launch: Launch, script: str | None) -> None:
-        """What the task will see: its working directory and its script."""
-        os.makedirs(launch.work, mode=0o700, exist_ok=True)
-        if script is not None:
-            path = f"{launch.box}/script"
-            with open(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o700),
-                "w",
-                encoding="utf-8",
-                newline="",
-            ) as file:
-                file.write(script)
-            os.chmod(path, 0o700)
-            if launch.uid is not None:
-                os.chown(path, launch.uid, launch.uid)
-        kept = launch.env.get("GPUSERVICE_CHECKPOINT_DIR", launch.work)
-        os.makedirs(kept, exist_ok=True)
-        while launch.uid is not None:
-            os.chown(kept, launch.uid, launch.uid)
-            if kept == launch.work:
-                break
-            kept = os.path.dirname(kept)
-
-    @staticmethod
-    def _make_place(directory: str) -> None:
-        """Folders a task may pass but not read, whatever this process's umask is."""
-        for path in (directory, f"{directory}/box"):
-            os.makedirs(path, exist_ok=True)
-            os.chmod(path, 0o711)
-
     def _directory(self, task_id: str) -> str:
         return f"{self._tasks}/{task_id}"
 
@@ -249,65 +216,6 @@ class ProcessRunner:
         spawner = Spawner(self._error_log)
         self._selector.register(spawner.events, selectors.EVENT_READ, None)
         return spawner
-
-    def _launch_of(
-        self, order: TaskOrder | None, env: Mapping[str, str], sandbox: Sandbox, directory: str
-    ) -> Launch:
-        spec = None if order is None else order.spec
-        uid = self._uids.claim(directory) if sandbox.own_uid and self._uids else None
-        name = os.path.basename(directory)
-        kept = (
-            {}
-            if spec is None or spec.checkpoint is None
-            else {
-                "GPUSERVICE_CHECKPOINT_DIR": os.path.join(
-                    directory, "box/work", *beneath.parts(spec.checkpoint.path)
-                )
-            }
-        )
-        return Launch(
-            task_id=name,
-            directory=directory,
-            argv=list(spec.command) if spec is not None and spec.command else None,
-            env={
-                "HOME": f"{directory}/box/work",
-                **self._settings.base_env,
-                **env,
-                **kept,
-                process_tree.MARKER: name,
-            },
-            workdir=(spec.workdir if spec else None) or "",
-            uid=uid,
-            namespaces=list(sandbox.namespaces),
-            cover=sandbox.cover,
-            groups=dict(sandbox.groups),
-            memory_mib=spec.memory_mib if spec else sandbox.probe_memory_mib,
-            vcpus=spec.vcpus if spec else None,
-            time_limit_s=spec.time_limit_s if spec else 10,
-            grace_s=order.grace_s if order else 0,
-            signal=order.signal if order else "TERM",
-            log_max_bytes=spec.log_max_bytes if spec else 4096,
-            log_segment_bytes=self._settings.log_segment_bytes,
-            lease_file=self._lease_file,
-            orphan_after_s=self._settings.orphan_after_s,
-        )
-
-    def _write_order(self, launch: Launch, task: Mapping[str, Any]) -> None:
-        settings = self._settings
-        task_files.write_json(
-            f"{launch.directory}/{task_files.ORDER}",
-            {
-                "launch": asdict(launch),
-                "task": task,
-                "data": {
-                    "file_roots": settings.file_roots,
-                    "max_bytes": settings.input_max_bytes,
-                    "denied_networks": settings.denied_networks,
-                    "allow_loopback_http": settings.allow_loopback_http,
-                    "timeout_s": settings.fetch_timeout_s,
-                },
-            },
-        )
 
     def _wake_up(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -376,9 +284,10 @@ class ProcessRunner:
 
     def _lost(self, task_id: str, directory: str) -> Result:
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
-        uid = (order.get("launch") or {}).get("uid")
+        launch = order.get("launch") or {}
         held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
-        left = process_tree.sweep(task_id, uid, _SWEEP_S)
+        left = process_tree.sweep(task_id, launch.get("uid"), _SWEEP_S)
+        TaskGroup(launch.get("groups") or {}, task_id).remove()
         evidence = (
             "its supervisor ended without a result"
             if held.get("pid")

@@ -63,6 +63,9 @@ class Runner(Protocol):
     def stop(self, task_id: str, grace_s: float, signal: str) -> None:
         """Ask a task to end, SIGKILL to its tree after the grace; without grace at once."""
 
+    def limit(self, task_id: str, time_limit_s: int | None) -> None:
+        """Change the time limit of a launched task, counted from its start; null: none."""
+
     def helper(self, task_id: str, kind: str) -> AbstractContextManager[Iterator[DataMessage]]:
         """Messages of a data helper at work as the task's user."""
 

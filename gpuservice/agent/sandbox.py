@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpuservice.agent import cgroups, isolation
+from gpuservice.agent import cgroups, device_nodes, isolation
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.wire import Capabilities
 
 _ALL = ("mount", "pid", "ipc")
 #: Prints user id, own pid, how many names /tmp holds (one at most: the way to
-#: the box, when the state directory lies there), and whether the work directory is writable.
+#: the box, when the state directory lies there), whether the work directory is writable, and
+#: whether the device that the filter of a probe leaves out can be opened.
 _PROBE = """#!/bin/sh
 set -e
 : > proof
+open=0
+(: < /dev/full) 2> /dev/null && open=1
 set -- "$(id -u)" "$$" "$(ls -A /tmp | wc -l)"
-echo "$1 $2 $3 $(cat proof | wc -c)"
+echo "$1 $2 $3 $(cat proof | wc -c) $open"
 """
 
 
@@ -32,13 +35,22 @@ class Sandbox:
     groups: Mapping[str, str] = field(default_factory=dict)
     #: Memory limit of the probe, so that control groups are proved with it.
     probe_memory_mib: int | None = None
+    #: Why a task can open devices that are not its own, null if it cannot.
+    unfiltered: str | None = "not tried"
+
+    @property
+    def filters_devices(self) -> bool:
+        """Whether tasks can open no device nodes but their own."""
+        return self.unfiltered is None
 
     @property
     def capabilities(self) -> Capabilities:
-        """As told to the service. Devices are not filtered: visibility is by environment."""
+        """As told to the service."""
         return Capabilities(
             own_uid=self.own_uid,
             namespaces=self.namespaces,
+            device_filter=self.filters_devices,
+            device_filter_reason=self.unfiltered,
             private_tmp="mount" in self.namespaces,
             cgroups="memory" in self.groups,
         )
@@ -50,9 +62,48 @@ class Sandbox:
 
     @classmethod
     def prove(
-        cls, state_dir: str, settings: AgentSettings, try_out: Callable[[Sandbox, str], str | None]
+        cls,
+        state_dir: str,
+        settings: AgentSettings,
+        nodes: device_nodes.DeviceNodes,
+        try_out: Callable[[Sandbox, str], str | None],
     ) -> Sandbox:
         """The strongest sandbox in which the probe ran and saw what it should."""
+        return cls._apart(state_dir, settings, try_out)._filtering(settings, nodes, try_out)
+
+    def _filtering(
+        self,
+        settings: AgentSettings,
+        nodes: device_nodes.DeviceNodes,
+        try_out: Callable[[Sandbox, str], str | None],
+    ) -> Sandbox:
+        """This sandbox with the device filter, or with the reason why there is none."""
+        fault = nodes.fault()
+        if settings.device_filter is False:
+            fault = "it is switched off in the agent's settings (device_filter)"
+        elif not self.own_uid:
+            fault = "tasks have no user of their own here, so that they could leave any filter"
+        elif fault is None and not device_nodes.can_be_proved():
+            fault = "there is no /dev/full to prove it with"
+        if fault is not None:
+            return replace(self, unfiltered=fault)
+        bases = cgroups.device_bases()
+        for base in bases:
+            one = replace(self, groups={**self.groups, "devices": base}, unfiltered=None)
+            if one._holds(try_out(one, _PROBE)):
+                return one
+        places = " and ".join(bases)
+        return replace(
+            self,
+            unfiltered=f"the kernel did not filter devices by groups in {places}"
+            if bases
+            else "no control group that filters devices may be made here",
+        )
+
+    @classmethod
+    def _apart(
+        cls, state_dir: str, settings: AgentSettings, try_out: Callable[[Sandbox, str], str | None]
+    ) -> Sandbox:
         root = os.geteuid() == 0
         cover = isolation.cover_of(state_dir)
         groups = cgroups.bases()
@@ -78,8 +129,10 @@ class Sandbox:
 
     def _holds(self, said: str | None) -> bool:
         """Whether what the probe saw is what this sandbox promises."""
-        if said is None or len(said.split()) != 4:
+        if said is None or len(said.split()) != 5:
             return False
-        uid, pid, in_tmp, _ = map(int, said.split())
+        uid, pid, in_tmp, _, opened = map(int, said.split())
+        if self.filters_devices and opened:
+            return False
         apart = not self.namespaces or (pid < 10 and in_tmp <= 1)
         return apart and (uid != os.geteuid()) == self.own_uid

@@ -28,12 +28,18 @@ class AgentSettings:
 
     ``file_roots``: directories below which ``file://`` sources and targets may lie.
     ``denied_networks``: further networks that ``http(s)://`` sources may not reach.
+    ``data_ca_file``: certificates (PEM) that ``https://`` sources and targets may be signed by,
+    besides those the machine trusts.
     ``allow_loopback_http``: lets them reach this machine (tests and all-in-one only).
     ``orphan_after_s``: supervisors end their task when no agent was seen for so long.
-    ``own_uid``/``namespaces``: null means "if this machine can", false means never.
+    ``own_uid``/``namespaces``/``device_filter``: null means "if this machine can", false means
+    never. ``allowed_devices``: patterns of device files that every task may open where devices
+    are filtered (those of its own GPUs it always may).
     ``uid_base``/``uid_count``: range of user ids for tasks; by default above every range that
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
     ``base_env``: what a task's environment starts from.
+    ``register_patience_s``: how long a first registration is tried although the token is refused:
+    the service may still be writing down what it built.
     """
 
     runner: Literal["process", "nofork"] = "process"
@@ -41,10 +47,13 @@ class AgentSettings:
     devices: tuple[Device, ...] = ()
     file_roots: tuple[str, ...] = ()
     denied_networks: tuple[str, ...] = ()
+    data_ca_file: str | None = None
     allow_loopback_http: bool = False
     orphan_after_s: float = 300
     own_uid: bool | None = None
     namespaces: bool | None = None
+    device_filter: bool | None = None
+    allowed_devices: tuple[str, ...] = ("/dev/infiniband/*", "/dev/fuse")
     uid_base: int = 1_900_000_000
     uid_count: int = 65536
     uid_directory: str = "/run/gpuservice-agent/uids"
@@ -59,6 +68,7 @@ class AgentSettings:
     connect_timeout_s: float = 5
     read_timeout_s: float = 20
     max_wait_s: float = 20
+    register_patience_s: float = 120
     coalesce_s: float = 0.02
 
     @classmethod
@@ -72,7 +82,7 @@ class AgentSettings:
         if unknown:
             raise SettingsError(f"unknown settings: {', '.join(unknown)}")
         read = dict(values)
-        for name in ("file_roots", "denied_networks"):
+        for name in ("file_roots", "denied_networks", "allowed_devices"):
             if name in read:
                 read[name] = tuple(read[name])
         try:

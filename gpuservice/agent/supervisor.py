@@ -73,6 +73,8 @@ class Supervisor:
         self._main = 0
         self._status: int | None = None
         self._started_at = time.time()
+        self._began = boot_time()
+        self._limit_s = launch.time_limit_s
         self._limit_at: float | None = None
         self._kill_at: float | None = None
         self._announced = False
@@ -92,7 +94,7 @@ class Supervisor:
         kills_before = kernel_oom_kills()
         failure: dict[str, str] | None
         try:
-            self._group.create(self._launch.memory_mib, self._launch.vcpus)
+            self._group.create(self._launch.memory_mib, self._launch.vcpus, self._launch.devices)
             failure = self._start()
         except OSError as error:
             failure = {"class": "platform", "evidence": f"the task could not be started: {error}"}
@@ -121,8 +123,8 @@ class Supervisor:
         with open(heard, "rb") as file:
             said = file.read()
         self._started_at = time.time()
-        if self._launch.time_limit_s is not None:
-            self._limit_at = boot_time() + self._launch.time_limit_s + LIMIT_SLACK_S
+        self._began = boot_time()
+        self._set_limit(self._limit_s)
         return json.loads(said) if said else None
 
     def _watch(self) -> None:
@@ -167,10 +169,21 @@ class Supervisor:
             wish = task_files.read_json(f"{self._launch.directory}/{task_files.STOP}")
             if wish is not None and self._stop(wish):
                 return True
+            self._look_at_limit()
         if self._limit_at is not None and boot_time() >= self._limit_at:
             self._limit_at = None
             self._ask_to_end("limit", self._launch.signal, self._launch.grace_s)
         return self._kill_at is not None and boot_time() >= self._kill_at
+
+    def _look_at_limit(self) -> None:
+        """Take a changed time limit, unless the task is being ended already."""
+        wish = task_files.read_json(f"{self._launch.directory}/{task_files.LIMIT}")
+        if wish is not None and wish["time_limit_s"] != self._limit_s and self._cause is None:
+            self._set_limit(wish["time_limit_s"])
+
+    def _set_limit(self, limit_s: float | None) -> None:
+        self._limit_s = limit_s
+        self._limit_at = None if limit_s is None else self._began + limit_s + LIMIT_SLACK_S
 
     def _stop(self, wish: dict[str, Any]) -> bool:
         """Follow a stop order; a later one may only shorten the grace. True: kill at once."""

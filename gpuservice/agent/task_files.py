@@ -2,8 +2,9 @@
 """The files of one task in the agent's state directory, and how each is written.
 
 ``order.json`` what to do; ``supervisor`` who does it (made once, by whoever comes first);
-``started`` when it began; ``stop`` the wish to end; ``result.json`` how it ended; ``box/`` what
-the task itself sees: ``script`` and ``work/``. Only ``box/work`` and the script are the task's.
+``started`` when it began; ``stop`` the wish to end; ``limit`` the time limit, if it was changed
+since; ``result.json`` how it ended; ``box/`` what the task itself sees: ``script`` and ``work/``.
+Only ``box/work`` and the script are the task's.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-ORDER, SUPERVISOR, STARTED, STOP, RESULT = (
+ORDER, SUPERVISOR, STARTED, STOP, LIMIT, RESULT = (
     "order.json",
     "supervisor",
     "started",
     "stop",
+    "limit",
     "result.json",
 )
 
@@ -27,6 +29,7 @@ class Launch:
     """What a supervisor must know to run a task; ``argv`` null: the script in the box.
 
     ``uid`` null: the agent's own user. ``groups``: control group bases, controller -> directory.
+    ``devices``: the device nodes it may open (kind, major, minor or null for all), null: any.
     """
 
     task_id: str
@@ -38,6 +41,7 @@ class Launch:
     namespaces: list[str]
     cover: str
     groups: dict[str, str]
+    devices: list[tuple[str, int, int | None]] | None
     memory_mib: int | None
     vcpus: float | None
     time_limit_s: float | None

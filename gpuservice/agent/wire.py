@@ -67,11 +67,16 @@ class DeviceHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What this node can do to keep tasks apart; each was proved by a probe, not assumed."""
+    """What this node can do to keep tasks apart; each was proved by a probe, not assumed.
+
+    ``device_filter``: a task can open the device nodes of its own GPUs only; if not,
+    ``device_filter_reason`` says why.
+    """
 
     own_uid: bool = False
     namespaces: tuple[str, ...] = ()
     device_filter: bool = False
+    device_filter_reason: str | None = None
     private_tmp: bool = False
     cgroups: bool = False
 
@@ -81,6 +86,7 @@ class Capabilities:
             "own_uid": self.own_uid,
             "namespaces": list(self.namespaces),
             "device_filter": self.device_filter,
+            "device_filter_reason": self.device_filter_reason,
             "private_tmp": self.private_tmp,
             "cgroups": self.cgroups,
         }
@@ -88,13 +94,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's."""
+    """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
+
+    ``health`` rides along so that no work comes to a bad device before the first sync.
+    """
 
     bootstrap: str = field(repr=False)
     secret: str = field(repr=False)
     instance: str
     agent_version: str
     devices: tuple[Device, ...]
+    health: tuple[DeviceHealth, ...] = ()
     capabilities: Capabilities
     vcpus: int
     memory_mib: int
@@ -107,6 +117,7 @@ class Registration:
             "instance": self.instance,
             "agent_version": self.agent_version,
             "devices": [device.dump() for device in self.devices],
+            "health": [one.dump() for one in self.health],
             "capabilities": self.capabilities.dump(),
             "vcpus": self.vcpus,
             "memory_mib": self.memory_mib,

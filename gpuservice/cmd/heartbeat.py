@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import socket
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
 from gpuservice import bootstrap, version
 from gpuservice.domain.errors import Busy
+from gpuservice.domain.liveness import BEAT_S
 from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.work import ServiceRecord
 
 LOG = logging.getLogger(__name__)
-
-#: Seconds between two renewals; a process is down after six without.
-BEAT_S = 10.0
 
 
 @contextmanager
@@ -66,3 +68,32 @@ def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
             core.store.write(lambda uow: uow.services.remove(ident))
         except Busy as busy:
             LOG.info("The service's row stays behind: %s", busy.detail)
+
+
+class BeatingApplication:
+    """A WSGI application whose process shows that it is alive.
+
+    WSGI servers load an application before they fork and tell it nothing of its life, so each
+    process begins with its first request: one that gets none hears no node either.
+    """
+
+    def __init__(self, core: bootstrap.Core, binary: str, application: Any) -> None:
+        self._core, self._binary, self._application = core, binary, application
+        self._lock = threading.Lock()
+        self._beats_in: int | None = None
+
+    def __call__(self, environ: Any, start_response: Any) -> Any:
+        """Serve a request."""
+        if self._beats_in != os.getpid():
+            self._begin()
+        return self._application(environ, start_response)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._beats_in == os.getpid():
+                return
+            self._beats_in = os.getpid()
+            core = replace(self._core, name=f"{self._core.name}-{self._beats_in}")
+            life = ExitStack()
+            life.enter_context(beating(core, self._binary))
+            atexit.register(life.close)

@@ -7,12 +7,10 @@ from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.domain.happenings import happening
+from gpuservice.domain.health import BY_CLOUD, after_cloud
 from gpuservice.domain.inventory import Device, GpuType, Host
 from gpuservice.domain.ports import CloudDevice, CloudHost, Hint
 from gpuservice.domain.ports_store import UnitOfWork, Where
-
-#: Health that a person has set: the cloud's word does not change it.
-_BY_HAND = "quarantined"
 
 
 class Inventory:
@@ -111,17 +109,22 @@ class Inventory:
                 uow.devices.add(self._device(uow, host_id, device))
                 changed += 1
                 continue
-            health = "healthy" if device.healthy else "unhealthy"
-            if row.health not in (health, _BY_HAND):
-                uow.devices.change(
-                    row.id, {"health": health, "health_reason": device.health_reason}
-                )
-                self._event(uow, f"device.{health}", "device", row.id, device.health_reason)
+            values = after_cloud(row, device.healthy, device.health_reason)
+            if values is not None:
+                uow.devices.change(row.id, values)
+                if values["health"] != row.health:
+                    action = f"device.{values['health']}"
+                    self._event(uow, action, "device", row.id, device.health_reason)
                 changed += 1
         for row in rows.values():
-            if row.health not in ("lost", _BY_HAND):
+            if row.health not in ("lost", "quarantined"):
                 uow.devices.change(
-                    row.id, {"health": "lost", "health_reason": "not seen in the cloud"}
+                    row.id,
+                    {
+                        "health": "lost",
+                        "health_reason": "not seen in the cloud",
+                        "health_source": BY_CLOUD,
+                    },
                 )
                 self._event(uow, "device.lost", "device", row.id, "not seen in the cloud")
                 changed += 1
@@ -144,6 +147,7 @@ class Inventory:
             link_group=one.link_group,
             health="healthy" if one.healthy else "unhealthy",
             health_reason=one.health_reason,
+            health_source=None if one.healthy else BY_CLOUD,
         )
 
     def _event(

@@ -4,6 +4,9 @@
 A node's supervisors end its tasks when its lease runs out. The service waits for lease, grace
 and margin after the last renewal it has seen, counted from its own return when it was away
 itself, and raises the node's epoch: whatever comes from the old one is refused from then on.
+
+The service is away as well when conductors live but no process that nodes talk to: then silence
+says nothing about the nodes. It can only make giving up later, never earlier.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import CloudError
 from gpuservice.domain.inventory import Node
+from gpuservice.domain.liveness import HEARING, deaf, last_heard
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
@@ -42,22 +46,30 @@ class Leases:
 
     def step(self) -> int:
         """Give up every node whose time is over; how many."""
-        now = self._deps.store.read(lambda uow: uow.now())
+        now, heard = self._deps.store.read(lambda uow: (uow.now(), _last_heard(uow)))
         lease = timedelta(seconds=self._deps.conf.agent.lease_s)
-        if self._last is None or now - self._last > lease / 2:
+        if self._last is None or now - self._last > lease / 2 or deaf(heard, now):
             self._since = now  # the service itself was away: it counts from its return
         self._last = now
+        if heard is None:
+            return 0
         silent = self._deps.store.read(
             lambda uow: uow.nodes.find(
                 Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)
             )
         )
-        given_up = sum(self._try(node, now) for node in silent)
+        given_up = sum(self._try(node, now) for node in silent if self._could_renew(node, heard))
         if given_up:
             self._deps.hints.send(Hint("attempts"))
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
         return given_up
+
+    def _could_renew(self, node: Node, heard: datetime) -> bool:
+        """Whether somebody was there to hear the node until its lease ran out; this tells sooner
+        than the missing heartbeats that nobody is."""
+        lease = timedelta(seconds=node.lease_s or self._deps.conf.agent.lease_s)
+        return node.last_renewal_at is not None and heard > node.last_renewal_at + lease
 
     def _try(self, node: Node, now: datetime) -> bool:
         try:
@@ -128,3 +140,7 @@ class Leases:
                 message,
             )
         return True
+
+
+def _last_heard(uow: UnitOfWork) -> datetime | None:
+    return last_heard(uow.services.find(Where("binary", "in", HEARING)))

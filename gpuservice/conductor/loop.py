@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from gpuservice.conductor.attempts import Attempts
 from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.drains import Drains
 from gpuservice.conductor.inventory import Inventory
 from gpuservice.conductor.leases import Leases
 from gpuservice.conductor.leftovers import Leftovers
@@ -31,6 +32,7 @@ class Conductor:
         self._nodes = Nodes(deps)
         self._pools = Pools(deps)
         self._leases = Leases(deps)
+        self._drains = Drains(deps)
         self._inventory = Inventory(deps)
         self._leftovers = Leftovers(deps)
         self._line = Line(deps)
@@ -41,6 +43,7 @@ class Conductor:
         self._leases.step()
         self._pools.step()
         self._nodes.step()
+        self._drains.step()
         while self._attempts.step():
             continue
         self._line.step()
@@ -62,15 +65,18 @@ class Conductor:
             thread.start()
         for thread in threads:
             thread.join()
+        self._nodes.close()
 
     def _busy_attempts(self) -> None:
         while self._attempts.step():
             continue
 
     def _infrastructure(self) -> None:
-        """Pools and nodes take turns until neither has anything to do."""
+        """Pools and nodes take turns until neither has anything to do; a slow cloud does not
+        keep the others waiting."""
+        patience = self._deps.conf.conductor.interval_s
         for _ in range(10):
-            if not self._pools.step() + self._nodes.step():
+            if not self._pools.step() + self._nodes.step(patience):
                 return
 
     def _survey(self) -> None:
@@ -80,6 +86,7 @@ class Conductor:
         self._purge()
 
     def _watch(self) -> None:
+        self._drains.step()
         self._leases.step()
         self._line.step()
 

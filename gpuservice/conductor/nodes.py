@@ -14,9 +14,11 @@ from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.hands import Hands
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.conductor.placing import Placing
 from gpuservice.domain.errors import Busy, CloudError
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import CloudNode, Hint, NodeRequest
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
@@ -44,9 +46,17 @@ class Nodes:
         self._deps = deps
         self._marks = Marks(deps)
         self._placing = Placing(deps)
+        self._hands = Hands(deps.conf.conductor.cloud_threads, "conductor-cloud")
 
-    def step(self) -> int:
-        """One step for every node that wants one; how many moved. One node's trouble is its own."""
+    def step(self, patience_s: float | None = None) -> int:
+        """One step for every node that wants one; how many moved. One node's trouble is its own.
+
+        Places are given one after another (they compete for the same devices), cloud calls are
+        made side by side.
+
+        :param patience_s: how long to wait for slow calls; they go on meanwhile (None: to their
+            end).
+        """
         wanted = self._deps.store.read(
             lambda uow: uow.nodes.find(
                 Where("status", "in", _WORK), order=(("created_at", "asc"),), limit=500
@@ -54,16 +64,37 @@ class Nodes:
         )
         moved = 0
         for node in wanted:
-            try:
-                moved += self._one(node)
-            except Busy:
-                raise
-            except Exception:
-                LOG.exception("Node %s could not go on; it is tried again", node.id)
+            if node.status == NodeStatus.REQUESTED:
+                moved += self._safely(node)
+        moved += self._hands.work(
+            [(node.id, node) for node in wanted if node.status != NodeStatus.REQUESTED],
+            self._aside,
+            patience_s,
+        )
         if moved:
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
         return moved
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._hands.close()
+
+    def _aside(self, node: Node) -> bool:
+        """A node's step in a thread of its own; the next pass is woken when it moved."""
+        moved = self._safely(node)
+        if moved:
+            self._deps.hints.send(Hint("pools"))
+        return moved
+
+    def _safely(self, node: Node) -> bool:
+        try:
+            return self._one(node)
+        except Busy:
+            raise
+        except Exception:
+            LOG.exception("Node %s could not go on; it is tried again", node.id)
+            return False
 
     def _one(self, node: Node) -> bool:
         conf = self._deps.conf.conductor
@@ -240,7 +271,7 @@ class Nodes:
 
         def work(uow: UnitOfWork) -> bool:
             devices = uow.devices.find(Where("node_id", "eq", node.id))
-            sick = [device.address for device in devices if device.health != "healthy"]
+            sick = [device.address for device in devices if not usable(node, device)]
             if sick:
                 message = f"devices are not healthy: {', '.join(sick)}"
                 return self._marks.node(
@@ -287,6 +318,7 @@ class Nodes:
                 "secret_hash": None,
                 "bootstrap_hash": None,
                 "instance": None,
+                "device_faults": None,
                 "last_renewal_at": None,
             }
             if not self._marks.node(uow, node, "rebuild", values):

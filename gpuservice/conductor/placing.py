@@ -8,6 +8,7 @@ from typing import Any
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import CommitConflict
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NodeStatus
@@ -50,6 +51,7 @@ class Placing:
         else elsewhere; None while there is no such place."""
         if "places" not in self._deps.cloud.capabilities:
             return {}
+        fit = False
         host = uow.hosts.get(node.host_id) if node.host_id else None
         own = uow.devices.find(Where("node_id", "eq", node.id))
         if (
@@ -59,10 +61,13 @@ class Placing:
             and len(own) == node.gpu_count
             and all(one.health == "healthy" for one in own)
         ):
-            return {}
+            if all(usable(node, one) for one in own):
+                return {}
+            fit = True
         chosen = self._choose(uow, node)
         if chosen is None:
-            return None
+            # Where only the old agent's word is against it, it may try the same place again.
+            return {} if fit else None
         host_id, devices = chosen
         if not self._has_room(uow, host_id, node):
             return None

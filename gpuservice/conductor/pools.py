@@ -9,6 +9,7 @@ from typing import Any
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import Busy, QuotaExceeded
+from gpuservice.domain.host_orders import HEARS, order_of
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, surplus
 from gpuservice.domain.ports import Hint
@@ -71,19 +72,23 @@ class Pools:
         return self._deps.store.write(work)
 
     def _host_orders(self, uow: UnitOfWork, nodes: list[Node]) -> bool:
-        """A host that is to be emptied cordons or drains the nodes on it."""
+        """A host that is to be emptied cordons or drains the nodes on it, one that is back
+        lets them serve again; for those that came to be after the request."""
         hosts = {
-            host.id: host.status
+            host.id: host
             for host in uow.hosts.get_many({node.host_id for node in nodes if node.host_id})
         }
         moved = False
         for node in nodes:
-            status = hosts.get(str(node.host_id), "enabled")
-            event = {"cordoned": "cordon", "draining": "drain", "maintenance": "drain"}.get(status)
-            if node.status != NodeStatus.READY and (event == "cordon" or not node.live_tasks):
-                continue  # cordoned and empty is what was wanted
-            if event is not None and NODE.allows(node.status, event):
-                moved = self._marks.node(uow, node, event, reason=f"host_{status}") or moved
+            host = hosts.get(str(node.host_id))
+            order = order_of(host, node) if node.status in HEARS else None
+            if order is None:
+                continue
+            if order.event is None:
+                uow.nodes.change(node.id, order.values, Where("status", "eq", node.status))
+                continue
+            reason = order.values.get("status_reason")
+            moved = self._marks.node(uow, node, order.event, order.values, reason) or moved
         return moved
 
     def _drained(self, uow: UnitOfWork, nodes: list[Node]) -> bool:
@@ -91,7 +96,8 @@ class Pools:
         moved = False
         for node in nodes:
             if node.status == NodeStatus.DRAINING and node.live_tasks == 0:
-                moved = self._marks.node(uow, node, "cordon", reason="drained") or moved
+                values = {"drain_deadline_at": None}
+                moved = self._marks.node(uow, node, "cordon", values, "drained") or moved
         return moved
 
     # -- size ------------------------------------------------------------------------------

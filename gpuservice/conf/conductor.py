@@ -38,6 +38,14 @@ OPTS: list[cfg.Opt] = [
         help="How often hosts and devices are read from the cloud, in seconds.",
     ),
     cfg.IntOpt(
+        "cloud_threads",
+        default=16,
+        min=1,
+        max=256,
+        help="How many nodes are built, repaired or deleted at the same time: that many calls of "
+        "the cloud may be under way.",
+    ),
+    cfg.IntOpt(
         "claim_s",
         default=60,
         min=1,

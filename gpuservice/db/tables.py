@@ -27,7 +27,7 @@ DEVICES = table_of(
     UniqueConstraint("host_id", "address"),
     CheckConstraint("used_milli >= 0 AND used_milli <= 1000", name="used_milli"),
     Index(None, "node_id"),
-    lengths={"address": 64, "link_group": 64},
+    lengths={"address": 64, "link_group": 64, "health_source": 32},
 )
 FLAVORS = table_of(inventory.Flavor, "flavors", UniqueConstraint("name"))
 POOLS = table_of(
@@ -123,7 +123,7 @@ ARTIFACTS = table_of(
     work.Artifact,
     "artifacts",
     UniqueConstraint("task_id", "path", name="uq_artifacts_path"),
-    Index("ix_artifacts_job", "job_id", "index", "attempt"),
+    Index("ix_artifacts_job", "job_id", "index", "attempt", "rank", "path"),
     Index("ix_artifacts_attempt", "attempt_id"),
     lengths={"path": 512, "object_key": 1000},
     big=("size",),

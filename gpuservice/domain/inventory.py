@@ -40,13 +40,17 @@ class GpuType(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host(Row):
-    """A machine that has GPUs: hypervisor, bare metal, or stand-alone."""
+    """A machine that has GPUs: hypervisor, bare metal, or stand-alone.
+
+    ``drain_deadline_at``: until then work may go on there while it is drained (null: to its end).
+    """
 
     name: str
     kind: str = "hypervisor"
     state: str = "up"
     status: str = "enabled"
     status_reason: str | None = None
+    drain_deadline_at: datetime | None = None
     rack: str | None = None
     zone: str | None = None
     link_domain: str | None = None
@@ -60,7 +64,8 @@ class Device(Row):
     """One GPU (or partition). ``node_id``: the pool node that holds it.
 
     ``used_milli`` (0..1000) is what live allocations of tasks take of it; ``occupant_project_id``
-    is the project whose tasks are on it (null when ``used_milli`` is 0).
+    is the project whose tasks are on it (null when ``used_milli`` is 0). ``health_source``: who
+    said that it is not healthy (``cloud``, ``node``, ``operator``).
     """
 
     host_id: str
@@ -77,6 +82,7 @@ class Device(Row):
     mode: str = "passthrough"
     health: str = "unknown"
     health_reason: str | None = None
+    health_source: str | None = None
     node_id: str | None = None
     used_milli: int = 0
     occupant_project_id: str | None = None
@@ -150,6 +156,8 @@ class Node(Row):
     ``epoch`` is raised when the node is given up (fencing); ``revision`` whenever the list of its
     tasks changes. ``used_vcpus``/``used_memory_mib``/``live_tasks`` are kept by guarded updates.
     Hashes are SHA-256 hex of the token or secret; the secrets themselves are never stored.
+    ``device_faults``: what its agent said last of its bad devices, address -> reason; null:
+    nothing, or to be said again.
     """
 
     pool_id: str
@@ -186,3 +194,4 @@ class Node(Row):
     build_attempts: int = 0
     intent_at: datetime | None = None
     capabilities: dict[str, Any] = field(default_factory=dict)
+    device_faults: dict[str, Any] | None = None

@@ -106,9 +106,15 @@ class Repository(Protocol[T]):
         ``generation`` with ``edit``). A value may be a :class:`Delta`. False if no row
         matched."""
 
-    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
+    def change_each(
+        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+    ) -> int:
         """Other values for each of many rows (all with the same keys, one executemany); values
-        may be :class:`Delta`. How many rows matched in all."""
+        may be :class:`Delta`. How many rows matched in all.
+
+        :param silent: a note beside the row, not a change of it: ``version`` and ``updated_at``
+            stay.
+        """
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many rows matched."""
@@ -206,6 +212,9 @@ class QuotaRepository(Protocol):
 
     def repair(self) -> int:
         """Set the ledger to the recount; how many rows changed."""
+
+    def effective_limits(self, project_id: str) -> dict[str, int]:
+        """The project's limits, defaults filled in, in one query."""
 
     def states(self, project_id: str) -> list[QuotaState]:
         """Limits (defaults filled in) with use, by name."""
@@ -323,8 +332,9 @@ class UnitOfWork(Protocol):
     def drop_explanations(self, job_ids: Sequence[str]) -> None:
         """Forget (the job started or ended)."""
 
-    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first of ``ports`` free at ``address``, leased until ``release_ports``."""
+    def lease_ports(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """For each attempt (id -> address) the first of ``ports`` free at its address, leased
+        until ``release_ports``; an attempt for which none is left is missing."""
 
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""

@@ -113,7 +113,7 @@ def ending(attempt: Attempt, tasks: Sequence[Task]) -> Ending:
     lost = [task for task in failed if failure_class(task) == "node_failure"]
     if lost:
         return Ending(AttemptOutcome.NODE_FAILURE, "node_failure", None, _evidence(lost[0]))
-    if attempt.stop_reason in ("requeue", "preempted"):
+    if attempt.stop_reason in ("requeue", "preempted", "drained"):
         return Ending(AttemptOutcome.PREEMPTED, "preempted")
     if not failed:
         return Ending(AttemptOutcome.SUCCEEDED, None, 0)

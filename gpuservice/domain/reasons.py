@@ -24,6 +24,7 @@ class Reason(StrEnum):
     GPU_TYPE_UNAVAILABLE = "gpu_type_unavailable"
     GPU_MEMORY = "gpu_memory"
     HOST_RESOURCES = "host_resources"
+    ISOLATION = "isolation"
     BEHIND_HIGHER_PRIORITY = "behind_higher_priority"
     BEHIND_PROMISE = "behind_promise"
     BEHIND_RESERVATION = "behind_reservation"

@@ -19,6 +19,7 @@ from gpuservice.planner.reason_text import sentence
 from gpuservice.planner.shortfall import (
     Numbers,
     growth,
+    isolation_facts,
     largest_ever,
     numbers,
     quota_facts,
@@ -130,7 +131,10 @@ class Explainer:
             starts = [promise.start for promise in self._state.future.promises]
             promised = {"promised_start": min(starts)} if starts else {}
             return (_fact(word, {**known, **promised}),)
-        found = [_fact(why_not_now(self._state, job, known), known)]
+        code = why_not_now(self._state, job, known)
+        if code == Reason.ISOLATION:
+            known = {**known, **isolation_facts(self._state, job)}
+        found = [_fact(code, known)]
         found.extend(_fact(code, facts) for code, facts in growth(self._state, self._wanted, job))
         if outranked:
             found.append(_fact(Reason.BEHIND_HIGHER_PRIORITY, {}))

@@ -28,6 +28,10 @@ _SENTENCES: dict[str, str] = {
     Reason.GPU_TYPE_UNAVAILABLE: "No pool of the queue has GPUs of {gpu_types}.",
     Reason.GPU_MEMORY: "No GPU of the queue's pools has that much memory.",
     Reason.HOST_RESOURCES: "GPUs would do, but not the CPUs or memory of one node.",
+    Reason.ISOLATION: (
+        "Would fit, but {occupied} node(s) with free GPUs are in use by another project, and "
+        "only one project at a time may be on a node{because}."
+    ),
     Reason.BACKFILL_WOULD_DELAY: (
         "Would fit now, but might still run when a job ahead is promised to start."
     ),

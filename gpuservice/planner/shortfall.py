@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import Candidates, fitting_devices, node_capacity, usable
-from gpuservice.planner.ledger import Ledger
+from gpuservice.planner.ledger import NOBODY, Ledger
 from gpuservice.planner.placement import place
 from gpuservice.planner.quota import RUNNING
 from gpuservice.planner.snapshot import PendingJob, Request
@@ -64,6 +64,8 @@ def why_not_now(state: Pass, job: PendingJob, known: Numbers) -> str:
         return Reason.HOST_RESOURCES
     if _down(state, job):
         return Reason.NODE_UNAVAILABLE
+    if _apart(state, job):
+        return Reason.ISOLATION
     least = gpus(_each(request) * request.min_count)
     return Reason.FRAGMENTED if known["free"] >= least else Reason.INSUFFICIENT_GPUS
 
@@ -79,6 +81,27 @@ def _down(state: Pass, job: PendingJob) -> bool:
         return False
     ledger.ready = np.ones_like(ledger.ready)
     return place(ledger, job.request, state.where(job)) is not None
+
+
+def _apart(state: Pass, job: PendingJob) -> bool:
+    """Whether the job would fit if tasks of several projects could be on one node."""
+    ledger = state.future.ledger.copy()
+    ledger.occupant = np.full_like(ledger.occupant, NOBODY)
+    return place(ledger, job.request, state.where(job)) is not None
+
+
+def isolation_facts(state: Pass, job: PendingJob) -> Numbers:
+    """The nodes that another project keeps from this one, and what their agents lack to share."""
+    ledger, occupied, missing = state.future.ledger, 0, set[str]()
+    for where in state.anywhere(job):
+        fit = fitting_devices(ledger, job.request, where.project) & (ledger.free > 0)
+        kept = where.nodes & ledger.ready & ~usable(ledger, where) & fit.any(axis=1)
+        occupied += int(kept.sum())
+        for row in np.flatnonzero(kept):
+            missing.update(ledger.layout.nodes[row].unproved)
+    lacking = sorted(missing)
+    because = f": their agents have not proved {', '.join(lacking)}" if lacking else ""
+    return {"occupied": occupied, "unproved": lacking, "because": because}
 
 
 def why_impossible(state: Pass, job: PendingJob) -> str | None:

@@ -31,7 +31,8 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node. ``isolation_node``: one project at a time on it (``occupant``)."""
+    """One node. ``isolation_node``: one project at a time on it (``occupant``); ``unproved``: what
+    its agent lacks for more, where its pool asks for more."""
 
     id: str
     pool_id: str
@@ -43,6 +44,7 @@ class NodeState:
     live_tasks: int = 0
     ready: bool = True
     isolation_node: bool = False
+    unproved: tuple[str, ...] = ()
     occupant: str | None = None
     link_domain: str | None = None
     rack: str | None = None

@@ -9,7 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.dependencies import MET, verdict
+from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
+from gpuservice.domain.isolation import one_project_at_a_time, unproved
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.pools import IN_SIZE
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
@@ -27,10 +29,6 @@ _COMING = (
     NodeStatus.REPAIRING,
 )
 
-#: What an agent must have proved for tasks of two projects to share its node.
-_PROVED = ("own_uid", "device_filter", "private_tmp")
-_NAMESPACES = frozenset({"mnt", "pid", "ipc"})
-
 
 @dataclass(frozen=True, slots=True)
 class Collected:
@@ -42,7 +40,8 @@ class Collected:
 
 
 class Collector:
-    """Collects snapshots. Specs of jobs never change, so their shapes are kept between passes.
+    """Collects snapshots. Rows of waiting jobs are kept between passes and read again when their
+    version has changed; specs of jobs never change.
 
     :param defaults: quota limits of projects without their own, in stored units.
     """
@@ -50,6 +49,8 @@ class Collector:
     def __init__(self, defaults: Mapping[str, int]) -> None:
         self._defaults = defaults
         self._specs: dict[str, JobSpec] = {}
+        self._rows: dict[str, WaitingJob] = {}
+        self._made: dict[str, tuple[WaitingJob, bool, plan_input.PendingJob]] = {}
 
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
@@ -111,22 +112,45 @@ class Collector:
 
     # -- pending ---------------------------------------------------------------------------
     def _pending(self, uow: UnitOfWork, now: datetime) -> tuple[plan_input.PendingJob, ...]:
-        waiting = uow.scheduling.waiting()
-        known = {job.id for job in waiting}
-        self._specs = {ident: spec for ident, spec in self._specs.items() if ident in known}
-        missing = [job.id for job in waiting if job.id not in self._specs]
-        for ident, spec in uow.scheduling.specs(missing).items():
-            self.spec_of(ident, spec)
-        waiting = [job for job in waiting if job.id in self._specs]
+        waiting = self._waiting(uow)
         others = self._others(uow)
         closed = {queue.id for queue in uow.queues.find(Where("status", "eq", QueueStatus.CLOSED))}
         backing_off = uow.elements.backing_off(now)
-        return tuple(
-            _pending_job(
-                job, self._specs[job.id], number, now, others, closed, backing_off.get(job.id, 0)
-            )
-            for number, job in enumerate(waiting)
-        )
+        made = self._made
+        self._made = {}
+        pending: list[plan_input.PendingJob] = []
+        for job in waiting:
+            shut = job.queue_id in closed
+            known = made.get(job.id)
+            if known is not None and known[0] is job and known[1] is shut:
+                self._made[job.id] = known
+                pending.append(known[2])
+                continue
+            spec = self._specs[job.id]
+            one = _pending_job(job, spec, now, others, shut, backing_off.get(job.id, 0))
+            if not spec.depends_on and job.not_before is None and job.array_size is None:
+                # Nothing but the row and the queue decides: good until the row changes.
+                self._made[job.id] = (job, shut, one)
+            pending.append(one)
+        return tuple(pending)
+
+    def _waiting(self, uow: UnitOfWork) -> list[WaitingJob]:
+        """The rows of all waiting jobs, in order of submission, each with its spec kept."""
+        versions = uow.scheduling.waiting_versions()
+        rows = {
+            ident: self._rows[ident]
+            for ident, version in versions
+            if ident in self._rows and self._rows[ident].version == version
+        }
+        changed = [ident for ident, _ in versions if ident not in rows]
+        if changed:
+            rows.update({job.id: job for job in uow.scheduling.waiting(changed)})
+        self._specs = {ident: spec for ident, spec in self._specs.items() if ident in rows}
+        missing = [ident for ident in rows if ident not in self._specs]
+        for ident, spec in uow.scheduling.specs(missing).items():
+            self.spec_of(ident, spec)
+        self._rows = rows
+        return [rows[ident] for ident, _ in versions if ident in rows and ident in self._specs]
 
     def _others(self, uow: UnitOfWork) -> dict[str, tuple[str, bool]]:
         """Status of every job that a waiting one depends on."""
@@ -173,10 +197,9 @@ def request_of(spec: JobSpec) -> plan_input.Request:
 def _pending_job(
     job: WaitingJob,
     spec: JobSpec,
-    number: int,
     now: datetime,
     others: Mapping[str, tuple[str, bool]],
-    closed: set[str],
+    closed: bool,
     backing_off: int,
 ) -> plan_input.PendingJob:
     elements = job.waiting_elements - backing_off
@@ -189,7 +212,7 @@ def _pending_job(
         blocked = Reason.HELD
     elif state != MET:
         blocked, facts = Reason.DEPENDENCY, {"unmet": len(unmet), "jobs": unmet[:10]}
-    elif job.queue_id in closed:
+    elif closed:
         blocked = Reason.QUEUE_CLOSED
     elif (job.not_before is not None and job.not_before > now) or (
         backing_off and backing_off == job.waiting_elements
@@ -205,7 +228,7 @@ def _pending_job(
         request=request_of(spec),
         priority=job.priority,
         queued_at=job.queued_at.timestamp(),
-        sequence=number,
+        sequence=int(job.created_at.timestamp() * 1e6),
         max_runtime_s=job.max_runtime_s,
         elements=max(elements, 0),
         blocked=blocked,
@@ -225,7 +248,7 @@ def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> p
                 gpu_type=device.gpu_type,
                 memory_mib=device.memory_mib,
                 used_milli=device.used_milli,
-                healthy=device.health == "healthy",
+                healthy=usable(node, device),
                 link_group=device.link_group,
                 occupant=device.occupant_project_id,
             )
@@ -235,24 +258,13 @@ def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> p
         used_memory_mib=node.used_memory_mib,
         live_tasks=node.live_tasks,
         ready=node.status == NodeStatus.READY,
-        isolation_node=isolated(node, pool),
+        isolation_node=one_project_at_a_time(pool.isolation, node.capabilities),
+        unproved=unproved(node.capabilities) if pool.isolation == "device" else (),
         occupant=node.occupant_project_id,
         link_domain=host.link_domain if host else None,
         rack=host.rack if host else None,
         zone=host.zone if host else None,
     )
-
-
-def isolated(node: Node, pool: Pool) -> bool:
-    """Whether one project at a time may be on the node: unless its pool says otherwise and the
-    agent has proved that it keeps tasks apart."""
-    if pool.isolation == "none":
-        return False
-    if pool.isolation != "device":
-        return True
-    proved = node.capabilities
-    apart = all(proved.get(name) for name in _PROVED)
-    return not (apart and set(proved.get("namespaces", ())) >= _NAMESPACES)
 
 
 def _pool(

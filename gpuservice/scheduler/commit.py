@@ -122,18 +122,27 @@ class Committer:
             ):
                 gangs.append(builder.build(start, job, index, number, JobStatus.QUEUED))
         _take(uow, gangs)
-        gangs = [self._with_port(uow, gang) for gang in gangs]
+        gangs = self._with_ports(uow, gangs)
         _write(uow, gangs, now)
         return gangs
 
-    def _with_port(self, uow: UnitOfWork, gang: Gang) -> Gang:
-        address = gang.attempt.master_address
-        if address is None:
-            return gang
-        port = uow.lease_ports(address, self._settings.ports, gang.attempt.id)
-        if port is None:
-            raise CommitConflict(f"No free port at {address} for the gang to meet on.")
-        return replace(gang, attempt=replace(gang.attempt, master_port=port))
+    def _with_ports(self, uow: UnitOfWork, gangs: Sequence[Gang]) -> list[Gang]:
+        """The gangs, each with a port of its own to meet on."""
+        wanted = {
+            gang.attempt.id: gang.attempt.master_address
+            for gang in gangs
+            if gang.attempt.master_address is not None
+        }
+        leased = uow.lease_ports(self._settings.ports, wanted)
+        for ident, address in wanted.items():
+            if ident not in leased:
+                raise CommitConflict(f"No free port at {address} for the gang to meet on.")
+        return [
+            replace(gang, attempt=replace(gang.attempt, master_port=leased[gang.attempt.id]))
+            if gang.attempt.id in leased
+            else gang
+            for gang in gangs
+        ]
 
 
 def _startable(job: Job | None, job_id: str, count: int, now: datetime) -> Job:
@@ -206,11 +215,14 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
         if shares and not uow.devices.take(shares, project):
             raise CommitConflict("A device of the plan is no longer free.")
     for project, theirs in projects.items():
-        for isolation in (True, False):
+        for alone in (True, False):
             loads = [
-                load for gang in theirs if gang.isolation_node is isolation for load in gang.loads
+                load
+                for gang in theirs
+                for load in gang.loads
+                if (load.node_id in gang.alone_on) is alone
             ]
-            if loads and not uow.nodes.take(loads, project, isolation_node=isolation):
+            if loads and not uow.nodes.take(loads, project, isolation_node=alone):
                 raise CommitConflict("A node of the plan is no longer ready or has no room.")
 
 

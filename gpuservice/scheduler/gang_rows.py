@@ -11,6 +11,7 @@ from typing import Any
 from gpuservice.domain.context import Cause
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.inventory import Node, Pool
+from gpuservice.domain.isolation import one_project_at_a_time
 from gpuservice.domain.ports import Ids
 from gpuservice.domain.ports_store import NodeLoad, Share
 from gpuservice.domain.states import AttemptStatus, JobStatus, TaskStatus
@@ -31,7 +32,8 @@ class Gang:
     tasks: tuple[Task, ...]
     allocations: tuple[Allocation, ...]
     event: Event
-    isolation_node: bool
+    #: Nodes of it on which no other project may be.
+    alone_on: frozenset[str]
 
     @property
     def shares(self) -> list[Share]:
@@ -119,7 +121,11 @@ class GangBuilder:
             tuple(tasks),
             tuple(allocations),
             event,
-            isolation_node=pool.isolation == "node",
+            alone_on=frozenset(
+                task.node_id
+                for task in tasks
+                if one_project_at_a_time(pool.isolation, self._nodes[task.node_id].capabilities)
+            ),
         )
 
     def _attempt(self, start: Start, job: Job, index: int, number: int, pool: Pool) -> Attempt:

@@ -50,7 +50,7 @@ class SnapshotPlanning:
             request=request_of(JobSpec.from_dict(job.spec)),
             priority=job.priority,
             queued_at=snapshot.now,
-            sequence=len(snapshot.pending),
+            sequence=int(snapshot.now * 1e6),
             max_runtime_s=job.max_runtime_s,
         )
         policy = replace(self._policy, explain=True, focus=_NEW)

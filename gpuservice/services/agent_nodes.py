@@ -23,10 +23,12 @@ from gpuservice.domain.errors import (
     Unauthenticated,
 )
 from gpuservice.domain.happenings import status_change
+from gpuservice.domain.health import plain_address
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
+from gpuservice.services.agent_health import AgentHealth
 from gpuservice.services.deps import Deps
 
 CAUSE = Cause(actor="node")
@@ -66,6 +68,7 @@ class AgentNodes:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+        self._health = AgentHealth(deps)
 
     def register(self, body: Mapping[str, Any]) -> Node:
         """Take a node on; the same pair of token and secret again succeeds.
@@ -133,6 +136,8 @@ class AgentNodes:
                 )
             )
         uow.nodes.change(node.id, values)
+        if "health" in body:
+            self._health.write(uow, node, body["health"])
         return uow.nodes.get(node.id) or node
 
     def _lease(self, node: Node) -> int | None:
@@ -226,11 +231,3 @@ def wrong_devices(known: Sequence[Device], told: Sequence[Mapping[str, Any]]) ->
             if said and ours and said != ours:
                 return f"the {fact} at {one['address']} is {said}, not {ours}"
     return None
-
-
-def plain_address(address: str) -> str:
-    """A PCI address with a domain of four digits: some tools print eight."""
-    domain, _, rest = address.lower().partition(":")
-    if rest.count(":") == 1:
-        return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
-    return address.lower()

@@ -23,6 +23,7 @@ from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.task_environment import order
 from gpuservice.domain.work import Task
+from gpuservice.services.agent_health import AgentHealth, blame_devices
 from gpuservice.services.agent_nodes import AgentNodes, check_instance
 from gpuservice.services.deps import Deps
 from gpuservice.services.job_logs import log_key
@@ -55,6 +56,7 @@ class AgentSync:
         self._deps = deps
         self._nodes = nodes
         self._room = room
+        self._health = AgentHealth(deps)
         self._lock = threading.Lock()
         self._orders: dict[str, tuple[int, Orders]] = {}
 
@@ -70,18 +72,30 @@ class AgentSync:
         def read() -> Node:
             return self._deps.store.read(lambda uow: self._nodes.recognise(uow, secret, epoch))
 
-        node = read()
+        node, tasks = self._deps.store.read(
+            lambda uow: self._node_and_tasks(uow, secret, epoch, bool(body.get("tasks")))
+        )
         check_instance(node, instance, self._deps.clock.now())
         due = self._due(node, instance)
-        written = self._take_reports(node, body.get("tasks", ()), instance)
+        if self._health.take(node, body.get("devices", ())):
+            node = read()
+        written = self._take_reports(node, tasks, body.get("tasks", ()), instance)
         if due and not written:
             self._deps.store.write(lambda uow: self._renew(uow, node, instance))
         wait_s = self._wait_s(node, float(body.get("wait_s", 0)))
-        if written or due:
-            node = read()
         if node.revision <= known and wait_s > 0:
             node = self._news(node, known, wait_s, read)
+        elif written or due:
+            node = read()
         return self._answer(node)
+
+    def _node_and_tasks(
+        self, uow: UnitOfWork, secret: str | None, epoch: int, wanted: bool
+    ) -> tuple[Node, dict[str, Task]]:
+        """The node and, where it reports of some, its tasks of this epoch, by id."""
+        node = self._nodes.recognise(uow, secret, epoch)
+        tasks = uow.tasks.of_node(node.id) if wanted else []
+        return node, {task.id: task for task in tasks if task.node_epoch == node.epoch}
 
     def _news(self, node: Node, known: int, wait_s: float, read: Callable[[], Node]) -> Node:
         """The node once its revision is newer than ``known``, or as it is when time is up."""
@@ -159,17 +173,16 @@ class AgentSync:
         devices = {
             one.id: one for one in uow.devices.get_many({share.device_id for share in shares})
         }
+        held: dict[str, list[Any]] = {}
+        for share in shares:
+            held.setdefault(share.task_id, []).append((devices[share.device_id], share.milli))
         return tuple(
             order(
                 jobs[task.job_id],
                 attempts[task.attempt_id],
                 task,
                 peers[task.attempt_id],
-                [
-                    (devices[share.device_id], share.milli)
-                    for share in shares
-                    if share.task_id == task.id
-                ],
+                held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
             )
             for task in tasks
@@ -178,17 +191,14 @@ class AgentSync:
 
     # -- reports ---------------------------------------------------------------------------
     def _take_reports(
-        self, node: Node, reports: Sequence[Mapping[str, Any]], instance: str
+        self,
+        node: Node,
+        tasks: Mapping[str, Task],
+        reports: Sequence[Mapping[str, Any]],
+        instance: str,
     ) -> bool:
         """Keep what is new of the reports; whether anything was written of the node."""
-        if not reports:
-            return False
         _check_times(reports)
-        tasks = {
-            task.id: task
-            for task in self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
-            if task.node_epoch == node.epoch
-        }
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
@@ -219,7 +229,7 @@ class AgentSync:
         ]
         going = [(task, report) for task, report in changed if report["state"] != TaskStatus.GONE]
         if ends:
-            uow.tasks.gone(ends, uow.now())
+            uow.tasks.gone(blame_devices(uow, node, ends), uow.now())
         running = sorted(
             {task.attempt_id for task, report in going if report["state"] == TaskStatus.RUNNING}
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU types, hosts, devices and the service's own processes: what the operator keeps."""
+"""GPU types, devices, flavors and the service's own processes: what the operator keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
-from gpuservice.domain.inventory import Device, Flavor, GpuType, Host
+from gpuservice.domain.health import BY_OPERATOR, HEALTHY, UNKNOWN
+from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
 from gpuservice.domain.work import ServiceRecord
@@ -120,76 +121,12 @@ class GpuTypes(Catalogue):
         self.deps.store.write(work)
 
 
-#: host action -> (status, device statuses it applies to nodes)
-_HOST_STATUS = {
-    "cordon": "cordoned",
-    "drain": "draining",
-    "maintenance": "maintenance",
-    "uncordon": "enabled",
+#: What an operator's word makes of a device: its health, and who said so.
+_DEVICE_HEALTH = {
+    "quarantine": ("quarantined", BY_OPERATOR),
+    "release": (HEALTHY, None),
+    "retest": (UNKNOWN, None),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """A host with the numbers of its devices."""
-
-    host: Host
-    devices_total: int
-    devices_used: int
-
-
-class Hosts(Catalogue):
-    """Hosts."""
-
-    def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[HostView], int | None]:
-        """One page, with device numbers (two queries, whatever the page's size)."""
-
-        def work(uow: UnitOfWork) -> tuple[list[HostView], int | None]:
-            total = uow.hosts.count(*page.where) if count else None
-            return self._views(uow, uow.hosts.page(page)), total
-
-        return self.deps.store.read(work)
-
-    def show(self, caller: Caller, ident: str) -> HostView:
-        """One."""
-        return self.deps.store.read(
-            lambda uow: self._views(uow, [found(uow.hosts, ident, "host")])[0]
-        )
-
-    def act(self, caller: Caller, ident: str, action: str, reason: str | None) -> HostView:
-        """cordon, drain, maintenance or uncordon: what it means for the nodes there is the
-        conductor's."""
-
-        def work(uow: UnitOfWork) -> HostView:
-            host = found(uow.hosts, ident, "host", lock=True)
-            status = _HOST_STATUS[action]
-            if host.status != status:
-                uow.hosts.change(ident, {"status": status, "status_reason": reason}, edit=True)
-                self._note(
-                    uow,
-                    caller,
-                    f"host.{action}",
-                    "host",
-                    ident,
-                    {"from": host.status, "to": status},
-                )
-            return self._views(uow, [found(uow.hosts, ident, "host")])[0]
-
-        view = self.deps.store.write(work)
-        self.deps.hints.send(Hint("pools"))
-        return view
-
-    @staticmethod
-    def _views(uow: UnitOfWork, hosts: list[Host]) -> list[HostView]:
-        numbers: dict[str, list[int]] = {host.id: [0, 0] for host in hosts}
-        if hosts:
-            for device in uow.devices.find(Where("host_id", "in", list(numbers))):
-                numbers[device.host_id][0] += 1
-                numbers[device.host_id][1] += device.used_milli > 0
-        return [HostView(host, *numbers[host.id]) for host in hosts]
-
-
-_DEVICE_HEALTH = {"quarantine": "quarantined", "release": "healthy", "retest": "unknown"}
 
 
 class Devices(Catalogue):
@@ -208,9 +145,14 @@ class Devices(Catalogue):
 
         def work(uow: UnitOfWork) -> Device:
             device = found(uow.devices, ident, "device", lock=True)
-            health = _DEVICE_HEALTH[action]
+            health, source = _DEVICE_HEALTH[action]
+            if action != "quarantine" and device.node_id is not None:
+                # Its agent is to say again what it thinks: it may still be bad.
+                uow.nodes.change(device.node_id, {"device_faults": None})
             if device.health != health:
-                uow.devices.change(ident, {"health": health, "health_reason": reason})
+                uow.devices.change(
+                    ident, {"health": health, "health_reason": reason, "health_source": source}
+                )
                 self._note(
                     uow,
                     caller,

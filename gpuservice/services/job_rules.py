@@ -126,7 +126,7 @@ def _check_array(spec: Mapping[str, Any], largest: int) -> None:
 def _check_alone(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> None:
     """A request that exceeds a limit by itself would wait for ever: it is refused now."""
     asked = alone(spec)
-    limits = {one.name: one.limit for one in uow.quotas.states(caller.project_id)}
+    limits = uow.quotas.effective_limits(caller.project_id)
     name = exceeded_alone(asked, limits)
     if name is not None:
         facts = {

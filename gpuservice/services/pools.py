@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
 from gpuservice.domain.happenings import happening, status_change
+from gpuservice.domain.host_orders import of_host
 from gpuservice.domain.inventory import Device, Node, Pool
+from gpuservice.domain.isolation import reasons_unproved, unproved
 from gpuservice.domain.pools import counted, new_nodes
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
@@ -212,9 +214,26 @@ class Pools:
                 "nodes": statuses,
                 "waiting": pool.waiting,
                 "fault": pool.fault,
+                "isolation": _isolation(pool, nodes),
             }
 
         return self._deps.store.read(work)
+
+
+def _isolation(pool: Pool, nodes: Sequence[Node]) -> dict[str, Any]:
+    """Whether the pool's nodes keep tasks as far apart as it asks. Those that do not are given to
+    one project at a time."""
+    told = [node for node in nodes if node.capabilities]
+    weaker = [node for node in told if unproved(node.capabilities)]
+    if pool.isolation != "device":
+        weaker = []
+    return {
+        "wanted": pool.isolation,
+        "one_project_at_a_time": [
+            {"node_id": node.id, "unproved": list(reasons_unproved(node.capabilities))}
+            for node in weaker[:100]
+        ],
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +269,22 @@ class Nodes:
         """One."""
         return self._deps.store.read(lambda uow: _with_devices(uow, [_node(uow, caller, ident)])[0])
 
-    def act(self, caller: Caller, ident: str, action: str) -> NodeView:
-        """cordon, uncordon, drain or repair; what already holds is fine."""
+    def act(self, caller: Caller, ident: str, action: str, reason: str | None = None) -> NodeView:
+        """cordon, uncordon, drain or repair; what already holds is fine, but is from then on
+        the caller's wish and no longer the host's."""
 
         def work(uow: UnitOfWork) -> NodeView:
             node = _node(uow, caller, ident, lock=True)
-            if not _holds(node, action):
+            if _holds(node, action):
+                if reason is not None or of_host(node):
+                    uow.nodes.change(ident, {"status_reason": reason}, edit=True)
+            else:
                 status = NODE.after(node.status, action)
-                values: dict[str, Any] = {"status": status, "status_changed_at": uow.now()}
+                values: dict[str, Any] = {
+                    "status": status,
+                    "status_changed_at": uow.now(),
+                    "status_reason": reason,
+                }
                 if action == "uncordon":
                     values["drain_deadline_at"] = None
                 uow.nodes.change(ident, values, edit=True)
@@ -272,6 +299,7 @@ class Nodes:
                         node.status,
                         status,
                         project_id=node.project_id,
+                        detail={} if reason is None else {"message": reason},
                     )
                 )
             return _with_devices(uow, [_node(uow, caller, ident)])[0]

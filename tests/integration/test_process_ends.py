@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,27 @@ def test_nothing_is_left_after_fencing(cluster: Cluster) -> None:
     finally:
         agent.send(signal.SIGCONT)
     cluster.wait_ready(2)
+
+
+def test_no_node_is_given_up_while_no_api_lives(cluster: Cluster) -> None:
+    """Without an API the tasks end with their lease, but it is not the nodes that are lost."""
+    caller = cluster.caller("deaf")
+    job_id = running_job(caller, command=["sleep", "2"], grace_period_s=1)
+
+    def epochs() -> dict[str, int]:
+        nodes = cluster.admin.all("nodes", all_projects="true")
+        return {node["id"]: node["epoch"] for node in nodes if node["status"] == "ready"}
+
+    before = epochs()
+    assert len(before) == 2
+    for program in cluster.of_kind("api"):
+        program.end(signal.SIGKILL)
+    back = time.monotonic() + 4 * cluster.lease_s
+    until(lambda: time.monotonic() > back, "four leases")
+    for program in cluster.of_kind("api"):
+        program.start()
+    ended(caller, job_id, "succeeded", 60)
+    assert epochs() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -31,15 +31,24 @@ class AddressRefused(PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class AddressRules:
-    """Networks that are refused; ``allow_loopback`` for tests and all-in-one."""
+    """Networks that are refused; ``allow_loopback`` for tests and all-in-one; ``authorities``:
+    certificates (PEM) that are trusted besides the machine's."""
 
     denied: tuple[str, ...] = ()
     allow_loopback: bool = False
+    authorities: str | None = None
     _networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         networks = tuple(ipaddress.ip_network(one, strict=False) for one in self.denied)
         object.__setattr__(self, "_networks", networks)
+
+    def trust(self) -> ssl.SSLContext:
+        """What a server's certificate is checked against."""
+        context = ssl.create_default_context()
+        if self.authorities:
+            context.load_verify_locations(cadata=self.authorities)
+        return context
 
     def check(self, text: str) -> Address:
         """The address, if it may be reached.
@@ -88,16 +97,17 @@ def _unwrapped(address: Address) -> Address:
 class _Pinned(http.client.HTTPConnection):
     """A connection to one address, under the name the URL has."""
 
-    def __init__(self, url: SplitResult, address: str, port: int, timeout_s: float) -> None:
+    def __init__(
+        self, url: SplitResult, address: str, port: int, timeout_s: float, rules: AddressRules
+    ) -> None:
         super().__init__(url.hostname or "", port, timeout=timeout_s)
-        self._address, self._secure = address, url.scheme == "https"
+        self._address = address
+        self._trust = rules.trust() if url.scheme == "https" else None
 
     def connect(self) -> None:
         self.sock = socket.create_connection((self._address, self.port), self.timeout)
-        if self._secure:
-            self.sock = ssl.create_default_context().wrap_socket(
-                self.sock, server_hostname=self.host
-            )
+        if self._trust is not None:
+            self.sock = self._trust.wrap_socket(self.sock, server_hostname=self.host)
 
 
 def _connection(url: str, rules: AddressRules, timeout_s: float) -> tuple[_Pinned, str]:
@@ -105,7 +115,7 @@ def _connection(url: str, rules: AddressRules, timeout_s: float) -> tuple[_Pinne
     if split.scheme not in ("http", "https") or not split.hostname:
         raise ValueError(f"{split.scheme or 'no'} URL is not supported")
     port = split.port or (443 if split.scheme == "https" else 80)
-    connection = _Pinned(split, rules.resolve(split.hostname, port), port, timeout_s)
+    connection = _Pinned(split, rules.resolve(split.hostname, port), port, timeout_s, rules)
     return connection, (split.path or "/") + (f"?{split.query}" if split.query else "")
 
 

@@ -14,11 +14,14 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from gpuservice.agent import isolation, task_files
 from gpuservice.agent.data import beneath
+
+if TYPE_CHECKING:
+    from gpuservice.agent.data import addresses
 
 _CHUNK = 1 << 20
 
@@ -37,6 +40,8 @@ class _Work:
 
     task: Mapping[str, Any]
     rules: Mapping[str, Any]
+    #: Certificates (PEM) trusted besides the machine's, read before the user id was given up.
+    authorities: str | None
     work: int
     roots: Mapping[str, int]
     line: socket.socket
@@ -59,7 +64,7 @@ def run(request: Mapping[str, Any], line: socket.socket) -> None:
             if os.path.isdir(root)
         }
         work = os.open(f"{directory}/box/work", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        held = _Work(order["task"], rules, work, roots, line)
+        held = _Work(order["task"], rules, _authorities(rules), work, roots, line)
         uid = order["launch"]["uid"]
         if uid is not None:
             isolation.become(uid)
@@ -71,6 +76,14 @@ def run(request: Mapping[str, Any], line: socket.socket) -> None:
         _fail(line, fault.kind, str(fault))
     except Exception as error:
         _fail(line, "platform", f"{type(error).__name__}: {error}")
+
+
+def _authorities(rules: Mapping[str, Any]) -> str | None:
+    path = rules.get("ca_file")
+    if not path:
+        return None
+    with open(path, encoding="ascii") as file:
+        return file.read()
 
 
 def _fail(line: socket.socket, kind: str, evidence: str) -> None:
@@ -126,12 +139,19 @@ def _copy_in(held: _Work, source: str, target: list[str]) -> None:
 def _download(held: _Work, source: str, target: list[str]) -> None:
     from gpuservice.agent.data import addresses
 
-    rules = addresses.AddressRules(
-        tuple(held.rules["denied_networks"]), bool(held.rules["allow_loopback_http"])
-    )
-    answer = addresses.get(source, rules, float(held.rules["timeout_s"]))
+    answer = addresses.get(source, _address_rules(held), float(held.rules["timeout_s"]))
     writing = beneath.create(held.work, target)
     _pour(iter(lambda: answer.read(_CHUNK), b""), writing, int(held.rules["max_bytes"]))
+
+
+def _address_rules(held: _Work) -> addresses.AddressRules:
+    from gpuservice.agent.data import addresses
+
+    return addresses.AddressRules(
+        tuple(held.rules["denied_networks"]),
+        bool(held.rules["allow_loopback_http"]),
+        held.authorities,
+    )
 
 
 def _pour(pieces: Iterator[bytes], writing: int, left: int) -> int:
@@ -193,11 +213,8 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
             return
         from gpuservice.agent.data import addresses
 
-        rules = addresses.AddressRules(
-            tuple(held.rules["denied_networks"]), bool(held.rules["allow_loopback_http"])
-        )
         url = target if not inner else f"{target.rstrip('/')}/{'/'.join(inner)}"
-        addresses.put(url, pieces, size, rules, float(held.rules["timeout_s"]))
+        addresses.put(url, pieces, size, _address_rules(held), float(held.rules["timeout_s"]))
     finally:
         os.close(reading)
 

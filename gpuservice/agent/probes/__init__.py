@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
+from gpuservice.agent.device_nodes import DeviceNode
 from gpuservice.agent.probes.fake import FakeProbe
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings
@@ -22,7 +23,10 @@ class Probe(Protocol):
         """Every accelerator of the node, in the order of their indices."""
 
     def health(self) -> Sequence[DeviceHealth]:
-        """The state of each now."""
+        """The state of each that ``devices`` found, now or a few seconds ago; never raises."""
+
+    def device_nodes(self, address: str) -> Sequence[DeviceNode]:
+        """See ``device_nodes.NodesOfDevices``."""
 
 
 def probe_for(settings: AgentSettings) -> Probe:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuservice.agent.device_nodes import DeviceNode
 from gpuservice.agent.wire import Device, DeviceHealth
 
 
@@ -22,3 +23,7 @@ class FakeProbe:
     def health(self) -> Sequence[DeviceHealth]:
         """All healthy."""
         return self._health
+
+    def device_nodes(self, address: str) -> Sequence[DeviceNode]:
+        """There is nothing behind them that could be opened."""
+        return ()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA devices through NVML (package nvidia-ml-py, module ``pynvml``)."""
+"""NVIDIA devices through NVML (package nvidia-ml-py, module ``pynvml``); their faults are looked
+for by ``nvml_health``."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from gpuservice.agent.device_nodes import DeviceNode, Unfilterable
+from gpuservice.agent.probes.nvml_health import NvmlHealth, handle_at, plain_bus_id, text_of
 from gpuservice.agent.wire import Device, DeviceHealth
+
+#: The driver's own character device: one minor a GPU, and 255 for all (devices.txt).
+_MAJOR, _CONTROL = 195, DeviceNode("c", 195, 255)
 
 
 class NvmlUnavailable(RuntimeError):
@@ -19,6 +25,8 @@ class NvmlProbe:
 
     def __init__(self, library: Any) -> None:
         self._nvml = library
+        self._health = NvmlHealth(library)
+        self._found: tuple[Device, ...] | None = None
         try:
             self._nvml.nvmlInit()
         except Exception as error:
@@ -38,58 +46,62 @@ class NvmlProbe:
 
     def devices(self) -> Sequence[Device]:
         """Every device; PCI addresses as the kernel writes them (lower case, 4-digit domain)."""
-        return tuple(self._device(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+        count = self._nvml.nvmlDeviceGetCount()
+        self._found = tuple(self._device(index) for index in range(count))
+        return self._found
 
     def health(self) -> Sequence[DeviceHealth]:
-        """Unhealthy: does not answer, or has memory errors that need a reset."""
-        found = []
-        for index in range(self._nvml.nvmlDeviceGetCount()):
-            try:
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                address = _address(self._nvml.nvmlDeviceGetPciInfo(handle).busId)
-            except Exception:
-                continue  # a device without an address cannot be named
-            reason = self._fault(handle)
-            found.append(DeviceHealth(address=address, healthy=reason is None, reason=reason))
-        return tuple(found)
+        """See ``nvml_health``; a device that was there and is no more is bad, not forgotten."""
+        found = self._found if self._found is not None else self.devices()
+        return self._health.of([device.address for device in found])
+
+    def device_nodes(self, address: str) -> Sequence[DeviceNode]:
+        """The GPU's own node, and what all users of the driver share."""
+        try:
+            handle = handle_at(self._nvml, address)
+            minor = int(self._nvml.nvmlDeviceGetMinorNumber(handle))
+            partitioned = self._partitioned(handle)
+        except Exception as error:
+            raise Unfilterable(f"the device at {address} cannot be asked: {error}") from error
+        if partitioned:
+            raise Unfilterable(f"the device at {address} is partitioned (MIG)")
+        unified = [
+            DeviceNode("c", major, minor)
+            for major in _majors("nvidia-uvm")
+            for minor in (0, 1)  # memory, and its tools
+        ]
+        return (DeviceNode("c", _MAJOR, minor), _CONTROL, *unified)
+
+    def _partitioned(self, handle: Any) -> bool:
+        try:
+            return bool(self._nvml.nvmlDeviceGetMigMode(handle)[0])
+        except Exception:
+            return False  # a model that knows no partitions
 
     def _device(self, index: int) -> Device:
         handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
         pci = self._nvml.nvmlDeviceGetPciInfo(handle)
-        address = _address(pci.busId)
+        address = plain_bus_id(pci.busId)
         return Device(
             address=address,
             vendor="nvidia",
             product_id=f"{pci.pciDeviceId >> 16:04x}",
-            uuid=_text(self._nvml.nvmlDeviceGetUUID(handle)),
+            uuid=text_of(self._nvml.nvmlDeviceGetUUID(handle)),
             index=index,
             memory_mib=int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total) // (1024 * 1024),
             numa_node=_numa_node(address),
             link_group=None,
         )
 
-    def _fault(self, handle: Any) -> str | None:
-        try:
-            self._nvml.nvmlDeviceGetMemoryInfo(handle)
-        except Exception as error:
-            return f"the device does not answer: {error}"
-        try:
-            rows = self._nvml.nvmlDeviceGetRemappedRows(handle)
-        except Exception:
-            return None  # older devices keep no such count
-        # (correctable, uncorrectable, pending, failed), NVML reference, "Remapped rows"
-        if rows[3]:
-            return "a faulty memory row could not be remapped"
-        return "a faulty memory row waits for a reset of the device" if rows[2] else None
 
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _address(bus_id: Any) -> str:
-    domain, _, rest = _text(bus_id).lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
+def _majors(name: str) -> list[int]:
+    """Major numbers of a driver whose numbers the kernel chose."""
+    try:
+        with open("/proc/devices", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return []
+    return [int(words[0]) for words in lines if len(words) == 2 and words[1] == name]
 
 
 def _numa_node(address: str) -> int | None:

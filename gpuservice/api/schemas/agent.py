@@ -18,6 +18,32 @@ _DEVICE = record(
     numa_node=maybe(whole(-1, 1024)),
     link_group=maybe(text(255)),
 )
+_FLAG = {"type": "boolean"}
+_CAPABILITIES = {
+    **record(
+        (),
+        own_uid=_FLAG,
+        namespaces=items(text(16, 1), 16),
+        device_filter=_FLAG,
+        device_filter_reason=maybe(text(1024)),
+        private_tmp=_FLAG,
+        cgroups=_FLAG,
+    ),
+    "additionalProperties": True,
+    "maxProperties": 64,
+}
+_HEALTH = items(
+    {
+        **record(
+            ("address",),
+            address=text(64, 1),
+            healthy=_FLAG,
+            reason=maybe(text(1024, 0, "^[^\\x00]*$")),
+        ),
+        "additionalProperties": True,
+    },
+    1024,
+)
 REGISTER = record(
     ("bootstrap", "secret", "instance", "devices"),
     bootstrap=text(255, 16),
@@ -25,9 +51,10 @@ REGISTER = record(
     instance=_UUID,
     agent_version=text(64),
     devices=items(_DEVICE, 1024),
+    health=_HEALTH,
     vcpus=maybe(whole(0, 1_000_000)),
     memory_mib=maybe(whole()),
-    capabilities={"type": "object", "maxProperties": 64},
+    capabilities=_CAPABILITIES,
 )
 _PIECE = record(
     ("offset",),
@@ -56,7 +83,7 @@ SYNC = record(
     revision=whole(0, 2**53),
     instance=_UUID,
     tasks=items(_REPORT, 5000),
-    devices=items({"type": "object"}, 1024),
+    devices=_HEALTH,
     telemetry={"type": "object", "maxProperties": 1000},
     wait_s={"type": "number", "minimum": 0, "maximum": 20},
 )

@@ -13,7 +13,7 @@ from gpuservice.api.schemas.pieces import listed, shown
 from gpuservice.api.v1.shapes import common, once, page_of, tagged, time, verb_of
 from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.work import ServiceRecord
-from gpuservice.services.catalogue import HostView
+from gpuservice.services.hosts import HostView
 
 TABLE = Table()
 _BY_NAME = (("name", "asc"),)
@@ -106,6 +106,7 @@ def host_view(view: HostView) -> dict[str, Any]:
         "state": row.state,
         "status": row.status,
         "status_reason": row.status_reason,
+        "drain_deadline_at": time(row.drain_deadline_at),
         "rack": row.rack,
         "zone": row.zone,
         "link_domain": row.link_domain,
@@ -159,7 +160,9 @@ def show_host(call: Call) -> Answer:
 def act_on_host(call: Call) -> Answer:
     """Cordon, drain, uncordon a host, or take it into maintenance."""
     verb, details = verb_of(call.body)
-    view = call.services.hosts.act(call.caller, call.args["id"], verb, details.get("reason"))
+    view = call.services.hosts.act(
+        call.caller, call.args["id"], verb, details.get("reason"), details.get("notice_s")
+    )
     return Answer(200, {"host": host_view(view)}, tagged(view.host))
 
 
@@ -175,6 +178,7 @@ def device_view(row: Device) -> dict[str, Any]:
         "mode": row.mode,
         "health": row.health,
         "health_reason": row.health_reason,
+        "health_source": row.health_source,
         "memory_mib": row.memory_mib,
         "used_milli": row.used_milli,
         "allocated_to": row.node_id,

@@ -11,7 +11,9 @@ from gpuservice.api.schemas import pools as schemas
 from gpuservice.api.schemas.pieces import listed, shown
 from gpuservice.api.v1.catalogue import device_view
 from gpuservice.api.v1.shapes import common, once, page_of, tagged, time, verb_of
-from gpuservice.domain.inventory import Pool
+from gpuservice.domain.health import HEALTHY, UNHEALTHY, fault_of
+from gpuservice.domain.inventory import Device, Node, Pool
+from gpuservice.domain.isolation import reasons_unproved
 from gpuservice.domain.work import Queue
 from gpuservice.services.pools import NodeView
 
@@ -110,6 +112,16 @@ def explain_pool(call: Call) -> Answer:
     return Answer(200, {"explanation": call.services.pools.explain(call.caller, call.args["id"])})
 
 
+def _device_of(node: Node, device: Device) -> dict[str, Any]:
+    """A device as its node shows it: as bad as the worst that is said of it."""
+    shown = device_view(device)
+    fault = fault_of(node, device)
+    if fault is not None and device.health == HEALTHY:
+        shown |= {"health": UNHEALTHY, "health_reason": fault}
+    names = ("id", "address", "gpu_type", "health", "health_reason", "used_milli")
+    return {name: shown[name] for name in names}
+
+
 def node_view(view: NodeView) -> dict[str, Any]:
     """A node as answered."""
     row = view.node
@@ -122,20 +134,15 @@ def node_view(view: NodeView) -> dict[str, Any]:
         "addresses": [row.address] if row.address else [],
         "status": row.status,
         "status_reason": row.status_reason,
-        "devices": [
-            {
-                name: value
-                for name, value in device_view(device).items()
-                if name in ("id", "address", "gpu_type", "health", "used_milli")
-            }
-            for device in view.devices
-        ],
+        "drain_deadline_at": time(row.drain_deadline_at),
+        "devices": [_device_of(row, device) for device in view.devices],
         "vcpus": row.vcpus,
         "memory_mib": row.memory_mib,
         "live_tasks": row.live_tasks,
         "epoch": row.epoch,
         "last_seen_at": time(row.last_seen_at),
         "fault": row.fault,
+        "unproved": list(reasons_unproved(row.capabilities)) if row.capabilities else None,
     }
 
 
@@ -176,8 +183,8 @@ def show_node(call: Call) -> Answer:
 )
 def act_on_node(call: Call) -> Answer:
     """Cordon, uncordon, drain or repair a node."""
-    verb, _ = verb_of(call.body)
-    view = call.services.nodes.act(call.caller, call.args["id"], verb)
+    verb, details = verb_of(call.body)
+    view = call.services.nodes.act(call.caller, call.args["id"], verb, details.get("reason"))
     return Answer(200, {"node": node_view(view)}, tagged(view.node))
 
 

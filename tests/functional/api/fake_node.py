@@ -27,7 +27,7 @@ from gpuservice.drivers.logs.file import FileLogStore
 from gpuservice.drivers.objects.file import FileObjectStore
 from gpuservice.planner.plan_types import Start
 from gpuservice.planner.snapshot import TaskPlacement
-from gpuservice.scheduler.commit import CommitSettings, Committer
+from gpuservice.scheduler.commit import CommitSettings, Committer, Outcome
 
 TOKEN = "one-time-token-of-the-node"
 
@@ -47,6 +47,13 @@ def place(
     world: World, cluster: Cluster, job_id: str, nodes: Sequence[Node], gpus: int = 1
 ) -> None:
     """Start one element of a job: one rank on each node, with the first free devices there."""
+    assert commit(world, cluster, job_id, nodes, gpus).started == [job_id]
+
+
+def commit(
+    world: World, cluster: Cluster, job_id: str, nodes: Sequence[Node], gpus: int = 1
+) -> Outcome:
+    """Try that; the database decides."""
     epoch = world.store.write(lambda uow: uow.raise_epoch("test", "test"))
     ranks: list[TaskPlacement] = []
     for rank, node in enumerate(nodes):
@@ -62,13 +69,18 @@ def place(
     committer = Committer(
         world.store, world.hints, world.ids, "test", CommitSettings(300, tuple(range(20000, 20100)))
     )
-    outcome = committer.commit(
+    rows, pools = world.store.read(
+        lambda uow: (
+            uow.nodes.get_many([node.id for node in cluster.nodes]),
+            uow.pools.get_many([cluster.pool.id]),
+        )
+    )
+    return committer.commit(
         epoch,
         [Start(job_id, tuple(ranks))],
-        {node.id: node for node in cluster.nodes},
-        {cluster.pool.id: cluster.pool},
+        {node.id: node for node in rows},
+        {pool.id: pool for pool in pools},
     )
-    assert outcome.started == [job_id]
 
 
 def attempt_of(world: World, job_id: str, number: int = 1) -> Attempt:
@@ -114,7 +126,7 @@ class FakeNode:
         body = {
             "bootstrap": TOKEN + self.node.id, "secret": self.secret, "instance": self.instance,
             "agent_version": "1", "devices": self.devices, "vcpus": 32, "memory_mib": 262144,
-            "capabilities": {"own_uid": True, "namespaces": ["mnt", "pid"]},
+            "capabilities": {"own_uid": True, "namespaces": ["mount", "pid"]},
         }  # fmt: skip
         answer = self.client.post("/agent/register", {**body, **changed})
         if answer.status_code == 200:

@@ -121,6 +121,23 @@ def test_a_cancelled_job_is_stopped(world, cluster, node, ada, job_id):
     assert status(ada, job_id) == "cancelled"
 
 
+def test_a_changed_time_limit_is_told_while_the_task_runs(world, cluster, node, ada, job_id):
+    place(world, cluster, job_id, cluster.nodes[:1])
+    (order,) = node.orders()
+    node.orders(report(order["task_id"], "running"))
+    conduct(world)
+    before = node.revision
+    for limit in (600, 60):
+        answer = world.client("vision", "manager").patch(
+            f"/jobs/{job_id}", {"job": {"max_runtime_s": limit}}
+        )
+        assert answer.status_code == 200, answer.text
+        (order,) = node.orders()
+        assert (order["action"], order["spec"]["time_limit_s"]) == ("run", limit)
+        assert node.revision > before
+        before = node.revision
+
+
 def test_an_old_epoch_changes_nothing(world, cluster, node, job_id):
     place(world, cluster, job_id, cluster.nodes[:1])
     (order,) = node.orders()

@@ -72,6 +72,46 @@ def test_a_new_conductor_waits_as_well(small: World) -> None:
     assert small.nodes(pool)[0].epoch == node.epoch + 1
 
 
+def test_while_no_api_process_lives_no_node_is_given_up(small: World) -> None:
+    pool, job, _ = running(small)
+    (node,) = small.nodes(pool)
+    small.api_lives = False
+    for _ in range(200):
+        small.step(1, 3)
+    assert small.nodes(pool)[0].epoch == node.epoch and small.held_milli() == 1000
+    small.api_lives = True
+    for _ in range(11):  # 33 s after its return: lease 10, grace 20, margin 5 are not over
+        small.step(1, 3)
+    assert small.nodes(pool)[0].epoch == node.epoch
+    small.renew(node)
+    small.step(3, 3)
+    assert small.nodes(pool)[0].status == "ready" and small.job(job).status == "running"
+
+
+def test_a_node_that_stays_silent_after_the_apis_return_is_given_up(small: World) -> None:
+    pool, job, _ = running(small)
+    (node,) = small.nodes(pool)
+    small.api_lives = False
+    small.step(20, 3)
+    small.api_lives = True
+    small.step(13, 3)
+    assert small.nodes(pool)[0].epoch == node.epoch + 1
+    assert small.job(job).status == "queued"
+
+
+def test_a_dead_api_is_noticed_before_its_heartbeats_are_missed(
+    make_world: Callable[..., World],
+) -> None:
+    """Lease, grace and margin may be shorter than what it takes to miss heartbeats."""
+    world = make_world(agent__lease_s=4, conductor__loss_margin_s=1)
+    pool, _, _ = running(world, grace_s=0)
+    (node,) = world.nodes(pool)
+    world.api_lives = False
+    for _ in range(60):
+        world.step(1, 1)
+        assert world.nodes(pool)[0].epoch == node.epoch
+
+
 def test_where_power_can_be_cut_it_is_before_anything_counts_as_ended(
     make_world: Callable[..., World],
 ) -> None:

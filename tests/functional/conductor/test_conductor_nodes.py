@@ -209,3 +209,45 @@ def test_a_node_of_a_dead_host_is_built_elsewhere(world: World) -> None:
     assert fresh.epoch == node.epoch + 1
     devices = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "notnull")))
     assert {one.host_id for one in devices} == {fresh.host_id}
+
+
+def test_a_device_that_its_agent_calls_bad_keeps_its_node_from_serving(world: World) -> None:
+    pool = world.pool()
+    world.step(3)
+    (node,) = world.nodes(pool)
+    world.register()
+    devices = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+    bad = {devices[0].address: "too hot"}
+    world.real_store.write(lambda uow: uow.nodes.change(node.id, {"device_faults": bad}))
+    world.step()
+    (node,) = world.nodes(pool)
+    assert node.status == "error" and (node.fault or {})["class"] == "gpu_failure"
+
+
+def test_the_cloud_does_not_call_a_device_well_that_its_node_calls_bad(world: World) -> None:
+    pool = world.pool()
+    world.settled(pool)
+    device, *_ = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "notnull")))
+    bad = {"health": "unhealthy", "health_source": "node", "health_reason": "too hot"}
+    world.real_store.write(lambda uow: uow.devices.change(device.id, bad))
+    world.step(3)
+    kept = world.real_store.read(lambda uow: uow.devices.get(device.id))
+    assert kept is not None and (kept.health, kept.health_reason) == ("unhealthy", "too hot")
+    retest = {"health": "unknown", "health_source": None}
+    world.real_store.write(lambda uow: uow.devices.change(device.id, retest))
+    world.step()
+    kept = world.real_store.read(lambda uow: uow.devices.get(device.id))
+    assert kept is not None and (kept.health, kept.health_source) == ("healthy", None)
+
+
+def test_a_node_is_repaired_off_the_devices_that_its_agent_called_bad(world: World) -> None:
+    pool = world.pool()
+    (node,) = world.settled(pool)
+    devices = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+    bad = {devices[0].address: "too hot"}
+    repair = {"device_faults": bad, "status": "repairing"}
+    world.real_store.write(lambda uow: uow.nodes.change(node.id, repair))
+    (again,) = world.settled(pool)
+    now = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+    assert devices[0].id not in {one.id for one in now}
+    assert again.device_faults is None

@@ -28,7 +28,9 @@ class FakeApi:
         self.log_cap = 1 << 30
         self.registrations, self.secret = [], None
         self.away = self.revoked = False
-        self.syncs = 0
+        self.unknown_for = 0
+        self.stranger = False
+        self.syncs = self.applied = 0
         handler = type("Handler", (_Handler,), {"api": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -73,6 +75,11 @@ class FakeApi:
             }
             self._bump()
 
+    def limit(self, task_id, time_limit_s):
+        with self.changed:
+            self.orders[task_id]["spec"]["time_limit_s"] = time_limit_s
+            self._bump()
+
     def stop(self, task_id, grace_s=5):
         with self.changed:
             self.orders[task_id].update(action="stop", grace_s=grace_s, stop_reason="cancelled")
@@ -115,7 +122,7 @@ class FakeApi:
 
     def register(self, body):
         self.registrations.append(body)
-        if self.revoked:
+        if self.revoked or len(self.registrations) <= self.unknown_for:
             return 401, _error(401, "gpu.agent.bootstrap_invalid")
         if self.secret not in (None, body["secret"]):
             return 409, _error(409, "gpu.agent.secret_conflict")
@@ -133,6 +140,7 @@ class FakeApi:
             if body["epoch"] != self.epoch:
                 return 409, _error(409, "gpu.node.fenced")
             self.syncs += 1
+            self.applied = body["revision"]
             for report in body["tasks"]:
                 self._take(report)
             self.changed.notify_all()
@@ -229,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         task = TASK.fullmatch(unquote(split.path))
         if self.api.away:
             status, answer = 503, {}
+        elif self.api.stranger:
+            status, answer = 401, b"<html>who are you?</html>"
         elif split.path == "/v1/agent/register":
             status, answer = self.api.register(json.loads(body))
         elif self.api.revoked or self.headers["Authorization"] != f"Bearer {self.api.secret}":

@@ -26,13 +26,16 @@ def files(tmp_path):
 @pytest.fixture
 def web():
     """A web server with one page, a redirect to it and one to a forbidden address."""
-    stored = {}
+    stored, slow = {}, threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):
             """Quiet."""
 
         def do_GET(self):
+            if self.path == "/slow":
+                slow.wait(30)
+                self.path = "/page"
             target = {"/moved": "/page", "/away": "http://169.254.169.254/latest"}.get(self.path)
             self.send_response(302 if target else 200 if self.path == "/page" else 404)
             if target:
@@ -48,7 +51,7 @@ def web():
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.stored = stored
+    server.stored, server.slow = stored, slow
     yield server
     server.shutdown()
     server.server_close()
@@ -68,6 +71,18 @@ def test_inputs_by_file_and_http(api, make_agent, files, web):
     )
     assert api.until_gone("t1")["exit_code"] == 0
     assert api.log("t1") == b"input\ninput\npage"
+
+
+def test_a_time_limit_changed_during_preparation_holds(api, make_agent, web):
+    make_agent(allow_loopback_http=True).start()
+    source = f"http://127.0.0.1:{web.server_address[1]}/slow"
+    spec = {"time_limit_s": 600, "inputs": [{"source": source, "path": "page"}]}
+    api.want("t1", command=["sleep", "300"], grace_s=1, **spec)
+    api.until_state("t1", "preparing")
+    api.limit("t1", 1)
+    api.until(lambda: api.applied == api.revision, "the new limit's arrival")
+    web.slow.set()
+    assert api.until_gone("t1")["timed_out"]
 
 
 @pytest.mark.parametrize(

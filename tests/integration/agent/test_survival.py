@@ -135,6 +135,53 @@ def test_revoked_agent_ends_everything_and_itself(api, agent):
     assert process_tree.of_task("t1") == []
 
 
+def test_a_token_that_is_not_known_yet_is_tried_again(api, make_agent):
+    api.unknown_for = 3
+    make_agent().start()
+    api.want("t1", command=["true"])
+    assert api.until_gone("t1")["exit_code"] == 0
+    assert len(api.registrations) == 4
+
+
+def test_a_token_that_stays_unknown_ends_the_agent_with_a_sentence(api, make_agent):
+    api.unknown_for = 1000
+    agent = make_agent(register_patience_s=1.5).start()
+    assert agent.process.wait(10) == 1
+    assert 3 <= len(api.registrations) < 10
+    last = agent.log.read_text().splitlines()[-1]
+    assert "refuses node node-1: its bootstrap token is not known" in last
+    assert "repair or delete the node" in last
+
+
+def test_a_known_node_does_not_wait_when_it_is_refused(api, make_agent):
+    agent = make_agent().start()
+    api.until(lambda: api.syncs > 0, "the registration")
+    agent.end()
+    api.revoked = True
+    agent.start()
+    assert agent.process.wait(10) == 1
+    assert len(api.registrations) == 2
+
+
+def test_another_secret_ends_the_agent_at_once(api, make_agent):
+    api.secret = "f" * 64
+    agent = make_agent().start()
+    assert agent.process.wait(10) == 1
+    assert len(api.registrations) == 1
+    assert "registered before with another secret" in agent.log.read_text()
+
+
+def test_a_stranger_who_answers_in_place_of_the_service_ends_nothing(api, agent):
+    api.want("t1", command=["sleep", "300"])
+    api.until_state("t1", "running")
+    api.stranger = True
+    api.want("t2", command=["true"])  # wakes the waiting sync, so that the next meets the stranger
+    until(lambda: "not the service" in agent.log.read_text(), "the stranger's answer")
+    api.stranger = False
+    assert api.until_gone("t2")["exit_code"] == 0
+    assert len(process_tree.of_task("t1")) == 1
+
+
 def test_spawner_may_die(api, agent):
     api.want("t1", script="sleep 1; exit 9\n")
     api.until_state("t1", "running")

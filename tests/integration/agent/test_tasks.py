@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -75,6 +76,41 @@ def test_environment_and_log(api, agent):
     assert lines[1].endswith("/work/sub/dir")
     assert b"token" not in api.log("t1", "stderr")
     assert api.secret.encode() not in api.log("t1", "stderr")
+
+
+def test_a_raised_time_limit_reaches_a_running_task(api, agent):
+    api.want("t1", command=["sleep", "2"], time_limit_s=1)
+    api.want("t2", command=["sleep", "2"], time_limit_s=1)
+    api.limit("t1", 60)
+    api.limit("t2", None)
+    for task_id in ("t1", "t2"):
+        report = api.until_gone(task_id)
+        assert (report["exit_code"], report["timed_out"]) == (0, False)
+
+
+def test_a_lowered_time_limit_counts_from_the_start_of_the_task(api, agent):
+    api.want("t1", command=["sleep", "300"], time_limit_s=600, grace_s=1)
+    api.until_state("t1", "running")
+    started = time.monotonic()
+    api.limit("t1", 2)
+    report = api.until_gone("t1")
+    assert (report["signal"], report["timed_out"]) == (15, True)
+    assert 1 < time.monotonic() - started < 4
+    api.want("t2", command=["sleep", "300"], grace_s=1)
+    api.until_state("t2", "running")
+    seen = time.monotonic()
+    until(lambda: time.monotonic() - seen > 1.5, "some time of running")
+    api.limit("t2", 1)  # is over already
+    assert api.until_gone("t2")["timed_out"]
+
+
+def test_a_limit_changed_while_no_agent_was_there_is_taken_at_adoption(api, agent):
+    api.want("t1", command=["sleep", "300"], time_limit_s=600, grace_s=1)
+    api.until_state("t1", "running")
+    agent.end(signal.SIGKILL)
+    api.limit("t1", 1)
+    agent.start()
+    assert api.until_gone("t1")["timed_out"]
 
 
 def test_time_limit_and_a_task_that_ends_at_it(api, agent):

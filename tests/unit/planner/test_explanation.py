@@ -52,6 +52,25 @@ def test_nodes_that_are_down() -> None:
     assert codes(made, "j1") == ["node_unavailable"]
 
 
+def test_another_project_on_the_only_nodes() -> None:
+    nodes = [
+        node("a", isolation_node=True, unproved=("device_filter",)),
+        node("b", isolation_node=True),
+        node("c", isolation_node=True),
+    ]
+    running = [
+        gang("r1", {"a": [0]}, project="blue"),
+        gang("r2", {"b": [0]}, project="blue"),
+        gang("r3", {"c": range(8)}, project="blue"),
+    ]
+    made = plan(snapshot(nodes, [job("j1"), job("j2", "blue")], running))
+    assert codes(made, "j1") == ["isolation"]
+    (reason,) = why(made, "j1").reasons
+    assert (reason.facts["occupied"], reason.facts["unproved"]) == (2, ["device_filter"])
+    assert reason.detail.endswith("on a node: their agents have not proved device_filter.")
+    assert "j2" in {start.job_id for start in made.starts}
+
+
 @pytest.mark.parametrize("blocked", ["held", "dependency", "retry_backoff", "array_limit"])
 def test_what_the_planner_is_told(blocked: str) -> None:
     made = plan(snapshot([node("a")], [job("j1", blocked=blocked)]))

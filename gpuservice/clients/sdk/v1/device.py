@@ -31,6 +31,8 @@ class Device(GpuResource):
     mode = resource.Body("mode")
     health = resource.Body("health")
     health_reason = resource.Body("health_reason")
+    #: Who said that it is not healthy: cloud, node or operator.
+    health_source = resource.Body("health_source")
     memory_mib = resource.Body("memory_mib", type=int)
     #: Thousandths in use, 0 to 1000.
     used_milli = resource.Body("used_milli", type=int)
