@@ -252,6 +252,7 @@ class Agent:
             bootstrap=self._user_data.bootstrap,
             secret=self._identity.secret,
             instance=self._instance,
+            fault=self._runner.fault,
             agent_version=AGENT_VERSION,
             devices=self._devices,
             health=tuple(self._probe.health()),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -65,6 +66,7 @@ def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell
         nothing = os.open("/dev/null", os.O_RDONLY)
         for source, target in ((nothing, 0), (stdout, 1), (stderr, 2)):
             os.dup2(source, target, inheritable=True)
+        _close_all_but(tell)
         step = "user_code"
         _enter(launch)
         step = "image"
@@ -77,6 +79,14 @@ def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell
         os.write(tell, json.dumps({"class": "platform", "evidence": repr(error)}).encode())
     finally:
         os._exit(127)
+
+
+def _close_all_but(kept: int) -> None:
+    """Leave the program its three streams alone, whoever forgot to close what."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(int(name))
 
 
 def _enter(launch: Launch) -> None:

@@ -37,8 +37,15 @@ class LeaseWriter:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
+        self._count, self._deadline = 0, 0.0
         held = os.pread(self._file, _LAYOUT.size, 0)
-        self._count, self._deadline = _LAYOUT.unpack(held) if len(held) == _LAYOUT.size else (0, 0)
+        boot = boot_id().encode("ascii")
+        if len(held) == _LAYOUT.size and os.pread(self._file, 64, _LAYOUT.size) == boot:
+            self._count, self._deadline = _LAYOUT.unpack(held)
+        else:  # a deadline means nothing on another start's clock, and nothing is left of its tasks
+            os.ftruncate(self._file, 0)
+            self._write()
+            os.pwrite(self._file, boot, _LAYOUT.size)
 
     @property
     def deadline(self) -> float:
@@ -69,6 +76,13 @@ class LeaseWriter:
     def _write(self) -> None:
         self._count += 1
         os.pwrite(self._file, _LAYOUT.pack(self._count, self._deadline), 0)
+
+
+def endless_lease(directory: str) -> str:
+    """Make a lease file that never runs out; returns its path."""
+    path = f"{directory}/lease"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    return path
 
 
 class LeaseReader:

@@ -37,6 +37,10 @@ class NoForkRunner:
         """None: there is nothing to keep apart."""
         return Capabilities()
 
+    @property
+    def fault(self) -> None:
+        """None: nothing runs."""
+
     def adopt(self) -> Sequence[TaskOrder]:
         """Nothing is left over from before."""
         return ()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpuservice.agent import process_tree, task_files
+from gpuservice.agent import probing, process_tree, task_files
 from gpuservice.agent.cgroups import TaskGroup
 from gpuservice.agent.device_nodes import DeviceNodes, Unfilterable
 from gpuservice.agent.lease import boot_id
@@ -61,8 +61,13 @@ class ProcessRunner:
         if os.geteuid() == 0 and settings.own_uid is not False:
             self._uids = UidPool(settings.uid_directory, settings.uid_base, settings.uid_count)
         self._places = TaskPlaces(settings, lease_file, self._uids, nodes)
-        self._sandbox = Sandbox.prove(state_dir, settings, nodes, self.try_out)
-        os.chmod(state_dir, 0o711 if self._sandbox.needs_passage else 0o700)
+        self.fault: str | None = None
+        try:
+            self._sandbox = Sandbox.prove(state_dir, settings, nodes, self.try_out)
+            os.chmod(state_dir, 0o711 if self._sandbox.needs_passage else 0o700)
+        except probing.CannotIsolate as error:
+            LOG.error("no task will be started here: %s", error)
+            self.fault = str(error)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -89,6 +94,8 @@ class ProcessRunner:
 
     def prepare(self, order: TaskOrder, env: Mapping[str, str]) -> str:
         """Make the task's place: folders, user id, order and script."""
+        if self.fault is not None:
+            raise LaunchError(self.fault)
         try:
             return self._places.make(self._directory(order.task_id), order, env, self._sandbox).work
         except (OSError, UidsExhausted, Unfilterable, ValueError) as error:
@@ -99,14 +106,7 @@ class ProcessRunner:
         with self._lock:
             self._unclaimed[task_id] = time.monotonic()
         try:
-            self._spawner.request(
-                {
-                    "op": "launch",
-                    "task_id": task_id,
-                    "directory": self._directory(task_id),
-                    "pid_namespace": "pid" in self._sandbox.namespaces,
-                }
-            )
+            self._spawner.request(self._launch_request(task_id, self._sandbox))
         except OSError as error:
             LOG.warning("task %s: the spawner is not there: %s", task_id, error)
         self._wake_up()
@@ -179,38 +179,37 @@ class ProcessRunner:
         os.close(self._wake_end)
 
     def try_out(self, sandbox: Sandbox, script: str) -> str | None:
-        """Run a probe in a sandbox; its output if it ended well, else null."""
+        """What a probe in a sandbox says; see ``probing``."""
+        return probing.patiently(lambda: self._probe(sandbox, script))
+
+    def _probe(self, sandbox: Sandbox, script: str) -> str | None:
         task_id = f"probe-{os.getpid()}-{time.monotonic_ns()}"
         directory = self._directory(task_id)
         try:
             self._places.make_probe(directory, sandbox, script)
-            self._spawner.request(
-                {
-                    "op": "launch",
-                    "task_id": task_id,
-                    "directory": directory,
-                    "pid_namespace": "pid" in sandbox.namespaces,
-                }
-            )
-            until = time.monotonic() + 10
+            self._spawner.request(self._launch_request(task_id, sandbox))
+            until = time.monotonic() + 15
             while (result := task_files.load_result(directory)) is None:
                 if time.monotonic() > until:
-                    return None
+                    raise probing.CannotTell("it did not end")
                 self._selector.select(0.005)
                 self._spawner.heard()
-            if result.exit_code != 0:
-                LOG.info("sandbox probe failed: %s", result.evidence or result)
-                return None
-            with open(f"{directory}/stdout.0", encoding="utf-8") as file:
-                return file.read()
-        except (OSError, UidsExhausted) as error:
-            LOG.info("sandbox probe failed: %s", error)
-            return None
+            return probing.verdict(result, f"{directory}/stdout.0")
+        except UidsExhausted as error:
+            raise probing.CannotTell(str(error)) from error
         finally:
             self.clean(task_id)
 
     def _directory(self, task_id: str) -> str:
         return f"{self._tasks}/{task_id}"
+
+    def _launch_request(self, task_id: str, sandbox: Sandbox) -> dict[str, Any]:
+        return {
+            "op": "launch",
+            "task_id": task_id,
+            "directory": self._directory(task_id),
+            "pid_namespace": "pid" in sandbox.namespaces,
+        }
 
     def _start_spawner(self) -> Spawner:
         spawner = Spawner(self._error_log)

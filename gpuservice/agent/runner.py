@@ -51,6 +51,10 @@ class Runner(Protocol):
     def capabilities(self) -> Capabilities:
         """What was proved at the start."""
 
+    @property
+    def fault(self) -> str | None:
+        """Why no task may be started here, null if they may; those adopted go on."""
+
     def adopt(self) -> Sequence[TaskOrder]:
         """Tasks an earlier agent left, running or ended; ``wait`` tells which."""
 

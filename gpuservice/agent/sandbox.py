@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuservice.agent import cgroups, device_nodes, isolation
+from gpuservice.agent.probing import CannotIsolate
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.wire import Capabilities
 
@@ -68,7 +69,10 @@ class Sandbox:
         nodes: device_nodes.DeviceNodes,
         try_out: Callable[[Sandbox, str], str | None],
     ) -> Sandbox:
-        """The strongest sandbox in which the probe ran and saw what it should."""
+        """The strongest sandbox in which the probe ran and saw what it should.
+
+        :raises CannotIsolate: when tasks would have to run as root and nobody asked for that.
+        """
         return cls._apart(state_dir, settings, try_out)._filtering(settings, nodes, try_out)
 
     def _filtering(
@@ -107,11 +111,9 @@ class Sandbox:
         root = os.geteuid() == 0
         cover = isolation.cover_of(state_dir)
         groups = cgroups.bases()
-        for uid in (True, False):
+        for uid in (True,) if root and settings.own_uid is not False else (False,):
             for spaces in (_ALL, ()):
-                if (uid and (not root or settings.own_uid is False)) or (
-                    spaces and (not root or settings.namespaces is False)
-                ):
+                if spaces and (not root or settings.namespaces is False):
                     continue
                 for where in [groups, {}] if groups else [{}]:
                     one = cls(
@@ -125,6 +127,12 @@ class Sandbox:
                         os.chmod(state_dir, 0o711)
                     if one._holds(try_out(one, _PROBE)):
                         return one
+        if root and settings.own_uid is not False:
+            raise CannotIsolate(
+                "no task could be run under a user id of its own (the agent's log says why; is "
+                f"the way to {state_dir} open to all users?), and none is run as root unless "
+                "own_uid is false in the agent's settings"
+            )
         return cls(cover=cover)
 
     def _holds(self, said: str | None) -> bool:

@@ -26,6 +26,7 @@ MESSAGE_BYTES = 65536
 def main() -> None:
     """Serve requests from the socket whose number is the first argument, until it closes."""
     requests = socket.socket(fileno=int(sys.argv[1]))
+    requests.set_inheritable(False)  # whoever holds it can order the agent about
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

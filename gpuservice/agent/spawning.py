@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 from gpuservice.agent.runner import DataMessage
 
+LOG = logging.getLogger(__name__)
 #: The directory that holds the package, for an interpreter that sees nothing else of ours.
 _HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = (
@@ -67,7 +69,9 @@ class Spawner:
         found = []
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while data := self.events.recv(_MESSAGE_BYTES):
-                found.append(json.loads(data))
+                event = event_of(data)
+                if event is not None:
+                    found.append(event)
         return found
 
     @contextlib.contextmanager
@@ -83,6 +87,23 @@ class Spawner:
         """End the spawner; what it forked goes on."""
         self.events.close()
         self._process.wait()
+
+
+def event_of(data: bytes) -> dict[str, Any] | None:
+    """An event as it was sent, null for anything else: an agent must outlive any message."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        event = None
+    if (
+        isinstance(event, dict)
+        and isinstance(event.get("event"), str)
+        and isinstance(event.get("task_id"), str)
+        and "/" not in event["task_id"]
+    ):
+        return event
+    LOG.warning("nonsense came from the spawner: %r", data[:200])
+    return None
 
 
 def _messages(line: socket.socket) -> Iterator[DataMessage]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from gpuservice.agent import device_nodes, process_tree, task_files
 from gpuservice.agent.data import beneath
+from gpuservice.agent.lease import endless_lease
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.sandbox import Sandbox
 from gpuservice.agent.settings import AgentSettings
@@ -60,7 +61,7 @@ class TaskPlaces:
         )
         devices = device_nodes.FOR_PROBE if sandbox.filters_devices else None
         env = {"PATH": self._settings.base_env["PATH"]}
-        return self._make(directory, order, env, sandbox, devices, {})
+        return self._make(directory, order, env, sandbox, devices, None)
 
     def _make(
         self,
@@ -69,14 +70,17 @@ class TaskPlaces:
         env: Mapping[str, str],
         sandbox: Sandbox,
         devices: tuple[device_nodes.DeviceNode, ...] | None,
-        raw: Mapping[str, Any],
+        raw: Mapping[str, Any] | None,
     ) -> Launch:
         for path in (directory, f"{directory}/box"):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, 0o711)  # a task may pass but not read, whatever our umask is
         launch = self._launch(directory, order, env, sandbox, devices)
+        if raw is None:
+            # A probe is under no lease: the last one may have run out before this agent came.
+            launch = replace(launch, lease_file=endless_lease(directory), orphan_after_s=60)
         _make_box(launch, None if order.spec is None else order.spec.script)
-        self._write_order(launch, raw)
+        self._write_order(launch, raw or {})
         return launch
 
     def _launch(

@@ -97,6 +97,7 @@ class Registration:
     """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
 
     ``health`` rides along so that no work comes to a bad device before the first sync.
+    ``fault``: why no task may be started on the node, null if they may.
     """
 
     bootstrap: str = field(repr=False)
@@ -104,6 +105,7 @@ class Registration:
     instance: str
     agent_version: str
     devices: tuple[Device, ...]
+    fault: str | None = None
     health: tuple[DeviceHealth, ...] = ()
     capabilities: Capabilities
     vcpus: int
@@ -115,6 +117,7 @@ class Registration:
             "bootstrap": self.bootstrap,
             "secret": self.secret,
             "instance": self.instance,
+            "fault": None if self.fault is None else " ".join(self.fault.split())[:1024],
             "agent_version": self.agent_version,
             "devices": [device.dump() for device in self.devices],
             "health": [one.dump() for one in self.health],

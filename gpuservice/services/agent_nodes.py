@@ -120,7 +120,10 @@ class AgentNodes:
             "last_renewal_at": uow.now(),
             "lease_s": self._lease(node),
         }
-        if NODE.allows(node.status, "registered"):
+        if body.get("fault"):
+            # What runs there goes on and is reported; nothing more is sent there.
+            self._fault(uow, node, "platform", body["fault"])
+        elif NODE.allows(node.status, "registered"):
             values.update(status=NodeStatus.CHECKING, status_changed_at=uow.now())
             uow.events.add(
                 status_change(

@@ -49,6 +49,7 @@ REGISTER = record(
     bootstrap=text(255, 16),
     secret=text(64, 64, "^[0-9a-f]{64}$"),
     instance=_UUID,
+    fault=maybe(text(1024)),
     agent_version=text(64),
     devices=items(_DEVICE, 1024),
     health=_HEALTH,

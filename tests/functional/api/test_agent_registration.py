@@ -221,3 +221,23 @@ def test_nobody(node, header):
     body = {"epoch": 1, "revision": 0, "instance": "i", "tasks": []}
     answer = node.client.post("/agent/sync", body, Authorization=header)
     assert answer.status_code == 401
+
+
+def test_a_node_that_must_start_no_task_is_in_error_with_its_reason(node):
+    assert node.register(fault="no user id left").status_code == 200
+    row = stored(node)
+    assert (row.status, row.fault) == (
+        "error",
+        {"class": "platform", "message": "no user id left"},
+    )
+    assert node.sync().status_code == 200
+    assert events(node) == ["node.fault"]
+
+
+def test_a_ready_node_that_must_start_no_more_tasks_is_in_error(node):
+    node.register()
+    node.world.store.write(lambda uow: uow.nodes.change(node.node.id, {"status": "ready"}))
+    assert node.register(fault="no user id left").status_code == 200
+    assert stored(node).status == "error"
+    assert node.register().status_code == 200  # well again: people decide whether it serves
+    assert stored(node).status == "error"

@@ -8,8 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from gpuservice.agent import process_tree
 from tests.integration.agent.conftest import supervisor_pid, until
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def test_killed_agent_adopts_and_reports_one_end(api, make_agent, tmp_path):
@@ -87,6 +91,41 @@ def test_lease_runs_out(api, make_agent):
     assert time.monotonic() - time_away < 4
     api.away = False
     assert "lease" in api.until_gone("t1")["failure"]["evidence"]
+
+
+@root_only
+def test_an_agent_that_comes_after_its_lease_still_keeps_tasks_apart(api, make_agent):
+    api.lease_s = 1
+    agent = make_agent().start()
+    api.want("t1", command=["true"])
+    api.until_gone("t1")
+    agent.end()
+    stopped = time.monotonic()
+    until(lambda: time.monotonic() - stopped > 1.2, "the lease's end")
+    agent.start()
+    api.want("t2", command=["id", "-u"])
+    api.until_gone("t2")
+    assert int(api.log("t2")) > 0
+    first, second = (one["capabilities"] for one in api.registrations)
+    assert second == first and second["own_uid"]
+
+
+@root_only
+def test_an_agent_that_cannot_keep_tasks_apart_starts_none(api, make_agent, tmp_path):
+    """All user ids are taken: tasks must not run as root for that, and the service must hear it."""
+    (tmp_path / "taken").mkdir()
+    agent = make_agent(uid_base=5000, uid_count=1, uid_directory=str(tmp_path / "taken"))
+    agent.start()
+    api.want("before", command=["sleep", "300"])
+    api.until_state("before", "running")
+    agent.end()
+    agent.start()
+    api.want("t1", command=["id", "-u"])
+    failure = api.until_gone("t1")["failure"]
+    assert (failure["class"], api.log("t1")) == ("platform", b"")
+    assert "no user id left" in failure["evidence"]
+    assert [one["fault"] is None for one in api.registrations] == [True, False]
+    assert len(process_tree.of_task("before")) == 1
 
 
 def test_lease_holds_while_the_service_answers(api, make_agent):

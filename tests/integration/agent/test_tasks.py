@@ -78,6 +78,12 @@ def test_environment_and_log(api, agent):
     assert api.secret.encode() not in api.log("t1", "stderr")
 
 
+def test_a_task_inherits_its_three_streams_and_nothing_else(api, agent):
+    api.want("t1", command=["ls", "/proc/self/fd"])
+    api.until_gone("t1")
+    assert api.log("t1").split() == [b"0", b"1", b"2", b"3"]  # 3: the listing's own
+
+
 def test_a_raised_time_limit_reaches_a_running_task(api, agent):
     api.want("t1", command=["sleep", "2"], time_limit_s=1)
     api.want("t2", command=["sleep", "2"], time_limit_s=1)
@@ -121,9 +127,21 @@ def test_time_limit_and_a_task_that_ends_at_it(api, agent):
     assert (over["signal"], over["timed_out"]) == (15, True)
 
 
-@pytest.mark.parametrize("namespaces", [None, False], ids=["namespaces", "plain"])
-def test_a_stopped_tree_is_gone_whatever_it_did(api, make_agent, namespaces):
-    agent = make_agent(namespaces=namespaces).start()
+def open_the_way_to(place):
+    """Let every user pass to a test's directory, as to a state directory in its usual place."""
+    for folder in (place, *place.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != folder.parent:
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"namespaces": False}, {"namespaces": False, "own_uid": False}],
+    ids=["namespaces", "own user", "plain"],
+)
+def test_a_stopped_tree_is_gone_whatever_it_did(api, make_agent, tmp_path, settings):
+    open_the_way_to(tmp_path)
+    agent = make_agent(**settings).start()
     api.want("t1", script=ESCAPE)
     api.until_state("t1", "running")
     until(lambda: len(agent.processes(["t1"])) >= 7, "the tree")

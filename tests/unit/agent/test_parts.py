@@ -8,17 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuservice.agent import task_files
+from gpuservice.agent import lease, probing, sandbox, task_files
 from gpuservice.agent.credentials import IdentityFile, StateDirectoryBusy
 from gpuservice.agent.data import beneath
 from gpuservice.agent.data.addresses import AddressRefused, AddressRules
+from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import LeaseReader, LeaseWriter
 from gpuservice.agent.logfiles import SegmentReader, SegmentWriter
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.preparing import visible_devices
+from gpuservice.agent.probes.fake import FakeProbe
 from gpuservice.agent.probes.nvml import NvmlProbe, NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings, SettingsError, UserData
+from gpuservice.agent.spawning import event_of
 from gpuservice.agent.uids import UidPool, UidsExhausted
 from gpuservice.agent.wire import Device
 
@@ -62,6 +65,62 @@ def test_lease_never_gets_shorter_and_counts_absence(tmp_path):
     assert reader.unattended_s == 0
     writer.renew(100.0, None)
     assert reader.look() == 0
+
+
+def test_a_deadline_of_another_start_of_the_machine_is_void(tmp_path, monkeypatch):
+    path = str(tmp_path / "lease")
+    LeaseWriter(path).renew(1000.0, 10)
+    monkeypatch.setattr(lease, "boot_id", lambda: "another")
+    writer = LeaseWriter(path)
+    assert (writer.deadline, LeaseReader(path).look()) == (0, 0)
+    writer.renew(5.0, 10)
+    assert LeaseReader(path).look() == 15.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "works", "proved"),
+    [
+        ({}, lambda one: True, (True, ("mount", "pid", "ipc"))),
+        ({}, lambda one: not one.namespaces, (True, ())),
+        ({}, lambda one: not one.own_uid, None),
+        ({}, lambda one: False, None),
+        ({"own_uid": False}, lambda one: False, (False, ())),
+        ({"own_uid": False}, lambda one: True, (False, ("mount", "pid", "ipc"))),
+    ],
+)
+def test_root_runs_no_task_as_root_unless_told_to(tmp_path, monkeypatch, settings, works, proved):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    def try_out(one, script):
+        return f"{5000 if one.own_uid else 0} 2 0 0 0" if works(one) else None
+
+    def prove():
+        return sandbox.Sandbox.prove(
+            str(tmp_path), AgentSettings(**settings), DeviceNodes(FakeProbe(()), (), ()), try_out
+        )
+
+    if proved is None:
+        with pytest.raises(probing.CannotIsolate, match="own_uid"):
+            prove()
+    else:
+        assert (prove().own_uid, prove().namespaces) == proved
+
+
+@pytest.mark.parametrize("cause", ["lease", "orphan", "limit", "lost"])
+def test_a_probe_that_was_ended_says_nothing(tmp_path, monkeypatch, cause):
+    monkeypatch.setattr(probing.time, "sleep", lambda _: None)
+    results = [task_files.Result(cause=cause), task_files.Result(exit_code=0)]
+    (tmp_path / "out").write_text("5000 2 0 0")
+
+    def probe():
+        return probing.verdict(results.pop(0), str(tmp_path / "out"))
+
+    assert probing.patiently(probe) == "5000 2 0 0"
+    results[:] = [task_files.Result(cause=cause)] * 3
+    with pytest.raises(probing.CannotIsolate, match="could not be found out"):
+        probing.patiently(probe)
+    results[:] = [task_files.Result(exit_code=1)]
+    assert probing.patiently(probe) is None
 
 
 def test_uids_are_exclusive_and_stale_claims_are_taken_over(tmp_path):
@@ -235,3 +294,22 @@ def test_nvml():
     library.nvmlInit = lambda: 1 / 0
     with pytest.raises(NvmlUnavailable):
         NvmlProbe(library)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not json",
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"event": "started"}',
+        b'{"event": 1, "task_id": "t"}',
+        b'{"event": "started", "task_id": "../other"}',
+    ],
+)
+def test_nonsense_from_the_spawners_socket_is_dropped(data):
+    assert event_of(data) is None
+    assert event_of(b'{"event": "started", "task_id": "t"}') is not None
