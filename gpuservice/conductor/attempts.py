@@ -232,8 +232,7 @@ class Attempts:
         gone: list[str] = []
         for job in uow.jobs.get_many(job_ids):
             if job.delete_requested and job.status in JOB_ENDED:
-                for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
-                    uow.artifacts.remove(artifact.id)
+                uow.artifacts.remove_where(Where("job_id", "eq", job.id))
                 uow.drop_explanations([job.id])
                 uow.jobs.remove(job.id)
                 gone.append(job.id)

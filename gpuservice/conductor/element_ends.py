@@ -248,8 +248,7 @@ class ElementEnds:
             "ended_at": uow.now(),
             "failure_class": "cancelled",
         }
-        for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
-            uow.elements.change(job.id, element.index, values)
+        uow.elements.change_where(job.id, values, Where("status", "eq", JobStatus.QUEUED))
         uow.jobs.change(
             job.id,
             {

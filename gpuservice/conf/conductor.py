@@ -16,8 +16,8 @@ OPTS: list[cfg.Opt] = [
         "loss_margin_s",
         default=30,
         min=0,
-        help="Added to the lease (and the grace of its tasks) before a silent node is given "
-        "up, in seconds.",
+        help="Added to the lease before a silent node is given up, in seconds: in this time "
+        "its supervisors notice the lease's end and kill what runs there.",
     ),
     cfg.IntOpt(
         "build_timeout_s",

@@ -127,6 +127,9 @@ class Repository(Protocol[T]):
     def remove(self, ident: str, *where: Where) -> bool:
         """Delete one row if it meets ``where``."""
 
+    def remove_where(self, *where: Where) -> int:
+        """Delete every row that meets ``where`` (which must say something); how many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -295,6 +298,9 @@ class ElementRepository(Protocol):
 
     def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""
+
+    def change_where(self, job_id: str, values: Mapping[str, Any], *where: Where) -> int:
+        """Conditional update of all of a job in one statement; how many."""
 
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
@@ -131,15 +131,13 @@ class Jobs:
         uow.nodes.bump_revision(
             sorted({task.node_id for task in uow.tasks.of_attempts([one.id for one in live])})
         )
-        for attempt in live:
-            end = (
-                None
-                if limit_s is None
-                else ((attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s))
-            )
-            uow.attempts.change(
-                attempt.id, {"attention": True, "promised_end_at": end}, Where("live", "eq", 1)
-            )
+        # They stay live meanwhile: whoever ends an attempt locks its job first.
+        uow.attempts.change_each(
+            [
+                (attempt.id, {"attention": True, "promised_end_at": _end(attempt, limit_s)})
+                for attempt in live
+            ]
+        )
 
     @staticmethod
     def _values(
@@ -204,9 +202,14 @@ class Jobs:
 def remove_job(uow: UnitOfWork, job: Job) -> None:
     """Remove an ended job's rows; events and allocations (the account) stay."""
     uow.drop_explanations([job.id])
-    for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
-        uow.artifacts.remove(artifact.id)
+    uow.artifacts.remove_where(Where("job_id", "eq", job.id))
     uow.jobs.remove(job.id)
+
+
+def _end(attempt: Attempt, limit_s: int | None) -> datetime | None:
+    if limit_s is None:
+        return None
+    return (attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s)
 
 
 def _raised(before: int | None, after: int | None) -> bool:

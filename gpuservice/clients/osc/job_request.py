@@ -117,7 +117,8 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option(
             "--depends-on",
-            "Only after that job (id, or id=succeeded, failed, ended, started); repeat for more",
+            "Only after that job (name or id, then perhaps =succeeded, =failed, =ended or "
+            "=started); repeat for more",
             str,
             "depends_on",
             "JOB[=CONDITION]",

@@ -166,6 +166,12 @@ class TableRepository(Generic[T]):
             statement = statement.where(condition(self.table, one))
         return self._c.execute(statement).rowcount == 1
 
+    def remove_where(self, *where: Where) -> int:
+        """Delete every row that meets ``where`` (which must say something); how many."""
+        if not where:
+            raise ValueError("nothing says which rows are to go")
+        return self._c.execute(delete(self.table).where(conditions(self.table, where))).rowcount
+
     # -- pieces ----------------------------------------------------------------------------
     def _select(self) -> Select[Any]:
         return self.mapper.selection

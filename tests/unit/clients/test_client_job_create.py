@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from client_answers import JOB
+from client_answers import JOB, jobs
 from fake_api import JOB_ID, Answer, error
 
 
@@ -110,6 +110,23 @@ def test_create_from_a_file_with_options_before_it(openstack, api, tmp_path, con
         "retry": {"on": ["node_failure"]},
         "deadline_at": "2030-01-01T00:00:00Z",
     }
+
+
+def test_dependencies_by_name(openstack, api, tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("name: x\ncommand: [a]\ndepends_on: [{job: train, condition: started}]\n")
+    api.on("POST", "/v1/jobs", Answer(202, {"job": JOB}))
+    api.on("GET", "/v1/jobs", jobs(JOB))
+    ran = openstack("gpu", "job", "create", "--depends-on", "train=ended", "--", "a")
+    assert ran.code == 0, ran.err
+    assert api.last("POST").body["job"]["depends_on"] == [{"job": JOB_ID, "condition": "ended"}]
+    ran = openstack("gpu", "job", "create", "--file", str(path))
+    assert ran.code == 0, ran.err
+    assert api.last("POST").body["job"]["depends_on"] == [{"job": JOB_ID, "condition": "started"}]
+    api.on("GET", "/v1/jobs", jobs())
+    ran = openstack("gpu", "job", "create", "--depends-on", "nosuch", "--", "a")
+    assert ran.code == 1
+    assert "'nosuch'" in ran.err
 
 
 @pytest.mark.a11
