@@ -56,9 +56,9 @@ def lines(found: dict[str, Any], jobs: int) -> list[str]:
         )
     latencies = {"explain": results.get("explain"), **results.get("list", {})}
     rows.extend(
-        f"| {words} | **{latencies[name]['p50_ms']} ms**, p99 {latencies[name]['p99_ms']} ms | | | |"
+        f"| {words} | **{one['p50_ms']} ms**, p99 {one['p99_ms']} ms | | | |"
         for name, words in _LATENCIES.items()
-        if latencies.get(name)
+        if (one := latencies.get(name))
     )
     for name, entry in found["results"].get("plan", {}).items():
         told = ", ".join(f"{key} {value}" for key, value in entry.items())
