@@ -17,6 +17,7 @@ from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.conductor.element_ends import ElementEnds
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
+from gpuservice.domain.job_removal import remove_job
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.progress import Ending, Step, next_step
@@ -226,15 +227,12 @@ class Attempts:
             )
         )
 
-    @staticmethod
-    def _remove_deleted(uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:
+    def _remove_deleted(self, uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:
         """Jobs whose deletion waited for their end."""
         gone: list[str] = []
         for job in uow.jobs.get_many(job_ids):
             if job.delete_requested and job.status in JOB_ENDED:
-                uow.artifacts.remove_where(Where("job_id", "eq", job.id))
-                uow.drop_explanations([job.id])
-                uow.jobs.remove(job.id)
+                remove_job(uow, job, self._deps.ids, CAUSE)
                 gone.append(job.id)
         return gone
 

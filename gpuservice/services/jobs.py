@@ -11,6 +11,7 @@ from typing import Any
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden
 from gpuservice.domain.happenings import happening
+from gpuservice.domain.job_removal import remove_job
 from gpuservice.domain.jobspec import priority_of
 from gpuservice.domain.ports import DryRun, Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
@@ -183,18 +184,7 @@ class Jobs:
                 job = found(uow.jobs, ident, "job")
                 if job.status not in JOB_ENDED:
                     return None
-            remove_job(uow, job)
-            uow.events.add(
-                happening(
-                    self._deps.ids,
-                    uow.now(),
-                    cause_of(caller),
-                    "job.delete",
-                    "job",
-                    ident,
-                    project_id=job.project_id,
-                )
-            )
+            remove_job(uow, job, self._deps.ids, cause_of(caller))
             return job
 
         job = self._deps.store.write(work)
@@ -204,13 +194,6 @@ class Jobs:
         self._deps.logs.delete(ident)
         self._deps.objects.delete(ident)
         return True
-
-
-def remove_job(uow: UnitOfWork, job: Job) -> None:
-    """Remove an ended job's rows; events and allocations (the account) stay."""
-    uow.drop_explanations([job.id])
-    uow.artifacts.remove_where(Where("job_id", "eq", job.id))
-    uow.jobs.remove(job.id)
 
 
 def _end(attempt: Attempt, limit_s: int | None) -> datetime | None:
