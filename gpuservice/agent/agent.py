@@ -9,6 +9,7 @@ can live in one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -17,22 +18,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuservice.agent.client import (
-    AgentClient,
-    ApiAway,
-    ApiError,
-    Fenced,
-    InstanceConflict,
-    Refused,
-    Revoked,
-)
-from gpuservice.agent.credentials import Identity, IdentityFile
+from gpuservice.agent.client import AgentClient
+from gpuservice.agent.credentials import IdentityFile
 from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.errands import Errands
+from gpuservice.agent.errors import ApiAway, ApiError, Fenced, InstanceConflict, Refused, Revoked
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
+from gpuservice.agent.node_secret import NodeSecret
 from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
@@ -87,9 +82,9 @@ class Agent:
         self._instance = self._identity_file.process()
         self._watcher = threading.current_thread()
         try:
-            self._identity = self._identity_file.load()
+            self._secret = NodeSecret(self._identity_file, self._settings.rotate_secret_s)
             self._registering = Registering(
-                self._settings.register_patience_s, first=self._identity.epoch is None
+                self._settings.register_patience_s, first=self._secret.epoch is None
             )
             self._open()
             try:
@@ -196,7 +191,7 @@ class Agent:
         """This thread's client, with the epoch of now."""
         client = getattr(self._local, "client", None)
         if client is None:
-            client = AgentClient(self._user_data, self._identity.secret, self._settings)
+            client = AgentClient(self._user_data, self._secret, self._settings)
             self._local.client = client
         client.epoch = self._epoch
         return client
@@ -209,8 +204,11 @@ class Agent:
         while not self._closing.is_set():
             try:
                 if not registered:
+                    self._secret.settle(self._client())
                     self._register()
                     registered = True
+                with contextlib.suppress(ApiAway):  # a change that hangs holds up no sync
+                    self._secret.rotate_if_due(self._client())
                 self._poll_once()
                 failures = 0
             except ApiAway as error:
@@ -250,7 +248,7 @@ class Agent:
     def _register(self) -> None:
         registration = Registration(
             bootstrap=self._user_data.bootstrap,
-            secret=self._identity.secret,
+            secret=self._secret.current,
             instance=self._instance,
             fault=self._runner.fault,
             agent_version=AGENT_VERSION,
@@ -261,13 +259,12 @@ class Agent:
             memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
         )
         answer = self._client().register(registration)
-        if self._identity.epoch not in (None, answer.epoch):
+        if self._secret.epoch not in (None, answer.epoch):
             LOG.warning("the node's epoch changed: ending what is left of the old one")
             self._end_all()
         self._epoch, self._lease_s = answer.epoch, answer.lease_s
         self._interval_s = answer.interval_s
-        self._identity = Identity(secret=self._identity.secret, epoch=answer.epoch)
-        self._identity_file.save(self._identity)
+        self._secret.know_epoch(answer.epoch)
         self._registering.succeeded()
         LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)
 

@@ -10,61 +10,21 @@ from urllib.parse import quote
 
 import requests
 
+from gpuservice.agent.errors import (
+    ApiAway,
+    ApiError,
+    Fenced,
+    InstanceConflict,
+    LogGap,
+    Refused,
+    Revoked,
+)
+from gpuservice.agent.node_secret import NodeSecret
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.settings import AgentSettings, UserData
 from gpuservice.agent.wire import EPOCH_HEADER, Registered, Registration, SyncRequest, WireError
 
 _T = TypeVar("_T")
-
-
-class ApiError(Exception):
-    """The service answered with an error; ``code`` is the contract's stable one."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        detail: str,
-        meta: Mapping[str, Any],
-        retry_after_s: float | None = None,
-    ) -> None:
-        super().__init__(f"{status} {code} {detail}".strip())
-        self.status, self.code, self.meta = status, code, meta
-        self.retry_after_s = retry_after_s
-
-
-class ApiAway(Exception):
-    """The service cannot be reached, or answers nothing usable: try again.
-
-    Nothing usable is 5xx, 408, 429, and a 401 or 404 that carries no code of the contract: that
-    is somebody else (a proxy, a wrong page) who speaks for the service, and nothing may be ended
-    on such a word.
-    """
-
-
-class Refused(ApiError):
-    """The request is wrong for good: retrying the same is of no use."""
-
-
-class Revoked(ApiError):
-    """401: this node's secret or token is no longer good."""
-
-
-class Fenced(ApiError):
-    """409 gpu.node.fenced: this epoch is over, whatever runs here must end."""
-
-
-class InstanceConflict(ApiError):
-    """409 gpu.agent.instance_conflict: another agent speaks for this node."""
-
-
-class LogGap(ApiError):
-    """409 gpu.log.gap: ``wanted`` is the offset to send from."""
-
-    @property
-    def wanted(self) -> int:
-        """Offset of the first byte the service lacks."""
-        return int(self.meta.get("offset", 0))
 
 
 _CODES: Mapping[str, type[ApiError]] = {
@@ -92,11 +52,11 @@ def _error(answer: requests.Response) -> Exception:
 class AgentClient:
     """Calls of one agent; one object per thread (it keeps one connection alive)."""
 
-    def __init__(self, user_data: UserData, secret: str, settings: AgentSettings) -> None:
+    def __init__(self, user_data: UserData, secret: NodeSecret, settings: AgentSettings) -> None:
         self._base = f"{user_data.api_url}/v1/agent"
         self._session = requests.Session()
         self._session.trust_env = False
-        self._session.headers["Authorization"] = f"Bearer {secret}"
+        self._secret = secret
         self._session.verify = user_data.ca_file or True
         self._connect_s, self._read_s = settings.connect_timeout_s, settings.read_timeout_s
         self.epoch = 0
@@ -129,6 +89,15 @@ class AgentClient:
             timeout=(self._connect_s, self._read_s + request.wait_s),
         )
         return _parsed(answer, SyncAnswer.parse)
+
+    def change_secret(self, new: str, bearer: str) -> None:
+        """Have the service know this node by a new secret; ``bearer`` is the one it knows.
+
+        :raises ApiAway, Revoked, Refused: see there.
+        """
+        self._call(
+            "POST", "token", json={"secret": new}, headers={"Authorization": f"Bearer {bearer}"}
+        )
 
     def send_log(self, task_id: str, stream: str, offset: int, data: bytes) -> tuple[int, bool]:
         """Append to a stream; returns the offset wanted next and whether its cap is reached.
@@ -190,13 +159,42 @@ class AgentClient:
         timeout: tuple[float, float] | None = None,
         **more: Any,
     ) -> requests.Response:
+        given = {EPOCH_HEADER: str(self.epoch), **(headers or {})}
+        timeout = timeout or (self._connect_s, self._read_s)
+        if "Authorization" in given:
+            return self._request(method, path, given, timeout, more)
+        used = self._secret.current
+        given["Authorization"] = f"Bearer {used}"
+        try:
+            return self._request(method, path, given, timeout, more)
+        except Revoked as error:
+            # It may have been changed while this was on its way.
+            newer = self._secret.newer_than(used)
+            if newer is None and self._secret.in_doubt:
+                raise ApiAway("the node's secret is being changed") from error
+            if newer is None:
+                raise
+        if hasattr(more.get("data"), "seek"):
+            more["data"].seek(0)
+        return self._request(
+            method, path, {**given, "Authorization": f"Bearer {newer}"}, timeout, more
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, Any],
+        timeout: tuple[float, float],
+        more: Mapping[str, Any],
+    ) -> requests.Response:
         try:
             answer = self._session.request(
                 method,
                 f"{self._base}/{path}",
                 allow_redirects=False,
-                headers={EPOCH_HEADER: str(self.epoch), **(headers or {})},
-                timeout=timeout or (self._connect_s, self._read_s),
+                headers=dict(headers),
+                timeout=timeout,
                 **more,
             )
         except requests.RequestException as error:

@@ -11,8 +11,9 @@ import fcntl
 import hashlib
 import os
 import secrets
+import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from gpuservice.agent import task_files
 from gpuservice.agent.lease import boot_id
@@ -24,10 +25,16 @@ class StateDirectoryBusy(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What must be the same over restarts; ``epoch`` null before the first registration."""
+    """What must be the same over restarts; ``epoch`` null before the first registration.
+
+    ``next_secret``: one that the service may know the node by already; ``made_at``: when the
+    present one was made, seconds of the node's clock.
+    """
 
     secret: str = field(repr=False)
     epoch: int | None = None
+    next_secret: str | None = field(default=None, repr=False)
+    made_at: float = 0
 
 
 class IdentityFile:
@@ -66,15 +73,20 @@ class IdentityFile:
         """The stored identity; made and stored first if this node has none."""
         held = task_files.read_json(self._path)
         if held is None or held.get("node_id") != self._node_id:
-            fresh = Identity(secret=secrets.token_hex(32))
+            fresh = Identity(secret=secrets.token_hex(32), made_at=time.time())
             self.save(fresh)
             return fresh
-        return Identity(secret=held["secret"], epoch=held.get("epoch"))
+        return Identity(
+            secret=held["secret"],
+            epoch=held.get("epoch"),
+            next_secret=held.get("next_secret"),
+            made_at=float(held.get("made_at") or time.time()),
+        )
 
     def save(self, identity: Identity) -> None:
         """Store it readable by this user alone, on disk when this returns."""
         task_files.write_json(
             self._path,
-            {"node_id": self._node_id, "secret": identity.secret, "epoch": identity.epoch},
+            {"node_id": self._node_id, **asdict(identity)},
             durable=True,
         )

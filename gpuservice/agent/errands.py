@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from gpuservice.agent.client import AgentClient, ApiAway, ApiError
+from gpuservice.agent.client import AgentClient
+from gpuservice.agent.errors import ApiAway, ApiError
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.handover import Handover
 from gpuservice.agent.hands import Hands

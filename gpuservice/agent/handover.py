@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from gpuservice.agent.client import AgentClient, ApiAway, Refused
+from gpuservice.agent.client import AgentClient
+from gpuservice.agent.errors import ApiAway, Refused
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.preparing import patiently
 from gpuservice.agent.runner import Runner

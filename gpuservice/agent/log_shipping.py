@@ -6,7 +6,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from gpuservice.agent.client import AgentClient, LogGap, Refused
+from gpuservice.agent.client import AgentClient
+from gpuservice.agent.errors import LogGap, Refused
 from gpuservice.agent.logfiles import STREAMS, SegmentReader, SegmentWriter
 from gpuservice.agent.wire import INLINE_LOG_BYTES, LogPiece
 

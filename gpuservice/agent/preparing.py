@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gpuservice.agent.client import AgentClient, ApiAway, Refused
+from gpuservice.agent.client import AgentClient
 from gpuservice.agent.data import beneath
+from gpuservice.agent.errors import ApiAway, Refused
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import Runner
 from gpuservice.agent.wire import Device

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable
 
-from gpuservice.agent.client import ApiError, Revoked
+from gpuservice.agent.errors import ApiError, Revoked
 from gpuservice.agent.settings import UserData
 
 #: The pause between two tries grows between these, seconds.

@@ -39,7 +39,8 @@ class AgentSettings:
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
     ``base_env``: what a task's environment starts from.
     ``register_patience_s``: how long a first registration is tried although the token is refused:
-    the service may still be writing down what it built.
+    the service may still be writing down what it built. ``rotate_secret_s``: how old the node's
+    secret may become, null: it is never changed.
     """
 
     runner: Literal["process", "nofork"] = "process"
@@ -69,6 +70,7 @@ class AgentSettings:
     read_timeout_s: float = 20
     max_wait_s: float = 20
     register_patience_s: float = 120
+    rotate_secret_s: float | None = 86_400
     coalesce_s: float = 0.02
 
     @classmethod

@@ -35,6 +35,8 @@ _WORK = (
     NodeStatus.REPAIRING,
     NodeStatus.DELETING,
 )
+#: States of a server that no guest can be at work in.
+_BROKEN = ("error", "off", "gone")
 #: A node that failed to build is tried again after so many seconds, times its tries so far.
 _REBUILD_S = 5
 
@@ -133,7 +135,7 @@ class Nodes:
         """Make sure that there is one server, and wait until it is active."""
         server = self._only_server(node)
         if server is None:
-            return self._create(node, claim)
+            return self._overdue(node) or self._create(node, claim)
         if server.state == "error":
             self._deps.cloud.delete_node(server.server_id)
             return self._failed(node, server.fault or "the cloud could not build it")
@@ -229,7 +231,7 @@ class Nodes:
     def _watch_build(self, node: Node) -> bool:
         """Waiting for the agent's registration (which moves the node on)."""
         server = self._only_server(node)
-        if server is None or server.state in ("error", "off", "gone"):
+        if server is None or server.state in _BROKEN:
             return self._failed(node, "the server went away before it registered")
         return self._overdue(node)
 
@@ -257,17 +259,14 @@ class Nodes:
 
     # -- checking, repairing, deleting -----------------------------------------------------
     def _check(self, node: Node) -> bool:
-        """Visible is not usable: every device of the node must be healthy.
+        """Visible is not usable: its server must be there and every device of it healthy.
 
-        A fast guest registers before its server was seen active: what the cloud knows of it is
-        written down now.
+        A guest may have registered again while its server was being replaced.
         """
-        known: dict[str, Any] = {}
-        if node.server_id is None or node.address is None:
-            server = self._only_server(node)
-            if server is None:
-                return self._failed(node, "its server is gone")
-            known = {"server_id": server.server_id, "address": server.address}
+        server = self._only_server(node)
+        if server is None or server.state in _BROKEN:
+            return self._failed(node, "its server is gone")
+        known = {"server_id": server.server_id, "address": server.address}
 
         def work(uow: UnitOfWork) -> bool:
             devices = uow.devices.find(Where("node_id", "eq", node.id))
@@ -307,6 +306,9 @@ class Nodes:
             return False
 
         def work(uow: UnitOfWork) -> bool:
+            fresh = uow.nodes.get(node.id, lock=True)
+            if fresh is None or (fresh.status, fresh.epoch) != (node.status, node.epoch):
+                return False  # its guest came back, or it is to go: it keeps its place
             place = self._placing.again(uow, node)
             if place is None:
                 return False

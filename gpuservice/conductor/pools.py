@@ -16,7 +16,7 @@ from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, surplus
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import room
-from gpuservice.domain.states import NODE, NodeStatus, PoolStatus
+from gpuservice.domain.states import NODE, NODE_COUNTED, NodeStatus, PoolStatus
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Pools:
             if pool is None or pool.status == PoolStatus.DELETED:
                 return False
             nodes = uow.nodes.find(
-                Where("pool_id", "eq", pool_id), Where("status", "ne", NodeStatus.DELETED)
+                Where("pool_id", "eq", pool_id), Where("status", "in", NODE_COUNTED)
             )
             if pool.status == PoolStatus.DELETING:
                 return self._delete(uow, pool, nodes)
@@ -197,11 +197,7 @@ class Pools:
         fresh = uow.pools.get(pool.id)
         if fresh is None:
             return False
-        nodes = [
-            node
-            for node in uow.nodes.find(Where("pool_id", "eq", pool.id))
-            if node.status in IN_SIZE
-        ]
+        nodes = uow.nodes.find(Where("pool_id", "eq", pool.id), Where("status", "in", IN_SIZE))
         serving = sum(
             node.status in (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING)
             for node in nodes

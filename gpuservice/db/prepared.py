@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Table, Update, bindparam, update
 
 from gpuservice.db.statements import condition
-from gpuservice.domain.ports_store import Delta, Where
+from gpuservice.domain.ports_store import Delta, Lock, Where
 
 #: Comparisons without a value, and those with a list of values.
 _BARE = frozenset({"null", "notnull"})
@@ -71,7 +71,7 @@ class Prepared:
         where: Sequence[Where],
         order: Sequence[tuple[str, str]] = (),
         limit: int | None = None,
-        lock: bool = False,
+        lock: Lock = False,
         skip_locked: bool = False,
     ) -> tuple[Select[Any], dict[str, Any]]:
         """A selection with its parameters."""
@@ -89,7 +89,8 @@ class Prepared:
             if limit is not None:
                 known = known.limit(bindparam("w_limit"))
             if lock:
-                known = known.with_for_update(skip_locked=skip_locked)
+                share = lock == "share"
+                known = known.with_for_update(read=share, key_share=share, skip_locked=skip_locked)
             _keep(self._selects, shape, known)
         return known, values
 

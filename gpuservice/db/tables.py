@@ -67,6 +67,7 @@ JOBS = table_of(
     CheckConstraint("waiting_elements >= 0 AND live_elements >= 0", name="elements"),
     Index(None, "project_id", "created_at", "id"),
     Index(None, "created_at", "id"),
+    Index("ix_jobs_name", "project_id", "name"),
     Index("ix_jobs_status", "project_id", "status", "created_at", "id"),
     Index("ix_jobs_open", "open", "waiting_elements"),
     Index("ix_jobs_deadline", "open", "deadline_at"),

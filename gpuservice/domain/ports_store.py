@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.ports_scheduling import SchedulingReads
@@ -66,6 +66,11 @@ class Page:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+#: Whether rows that are read are locked until the unit of work ends: for a change of them, or
+#: (``share``) only against being changed or removed by others, as what a new row refers to.
+Lock = bool | Literal["share"]
+
+
 class Repository(Protocol[T]):
     """What can be done with the rows of one noun. Ids are UUID strings."""
 
@@ -81,7 +86,7 @@ class Repository(Protocol[T]):
         self,
         *where: Where,
         limit: int | None = None,
-        lock: bool = False,
+        lock: Lock = False,
         skip_locked: bool = False,
         order: Sequence[tuple[str, str]] = (),
     ) -> list[T]:

@@ -18,7 +18,7 @@ from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
-from gpuservice.domain.states import NodeStatus, PoolStatus, QueueStatus
+from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus, QueueStatus
 from gpuservice.planner import snapshot as plan_input
 
 _COMING = (
@@ -57,9 +57,7 @@ class Collector:
         now = uow.now()
         pools = {
             pool.id: pool
-            for pool in uow.pools.find(
-                Where("status", "notin", (PoolStatus.DELETED, PoolStatus.DELETING))
-            )
+            for pool in uow.pools.find(Where("status", "in", POOL_COUNTED - {PoolStatus.DELETING}))
         }
         nodes = [
             node

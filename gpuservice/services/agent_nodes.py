@@ -22,7 +22,7 @@ from gpuservice.domain.errors import (
     SecretConflict,
     Unauthenticated,
 )
-from gpuservice.domain.happenings import status_change
+from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.health import plain_address
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import Hint
@@ -142,6 +142,38 @@ class AgentNodes:
         if "health" in body:
             self._health.write(uow, node, body["health"])
         return uow.nodes.get(node.id) or node
+
+    def change_secret(self, secret: str | None, new: str) -> Node:
+        """Know a node by a new secret from now on; the same again, with the new one, succeeds.
+
+        :raises Unauthenticated: for a secret that is not (any more) known.
+        :raises SecretConflict: when another node is known by the new one.
+        """
+
+        def work(uow: UnitOfWork) -> Node:
+            node = self.recognise(uow, secret, None)
+            if node.secret_hash == digest(new):
+                return node
+            if uow.nodes.by_secret(digest(new)) is not None:
+                raise SecretConflict("The secret is another node's.")
+            if not uow.nodes.change(
+                node.id, {"secret_hash": digest(new)}, Where("secret_hash", "eq", node.secret_hash)
+            ):
+                raise Unauthenticated("The node's secret is not known.")
+            uow.events.add(
+                happening(
+                    self._deps.ids,
+                    uow.now(),
+                    CAUSE,
+                    "node.change_secret",
+                    "node",
+                    node.id,
+                    project_id=node.project_id,
+                )
+            )
+            return node
+
+        return self._deps.store.write(work)
 
     def _lease(self, node: Node) -> int | None:
         return int(self._deps.conf.agent.lease_s)

@@ -27,12 +27,15 @@ from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import queue_for
 
 
-def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]) -> Job:
+def job_row(
+    uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any], *, hold: bool = False
+) -> Job:
     """The row of a new job; nothing is written.
 
+    :param hold: its queue may not go or close until the unit of work ends.
     :raises Invalid, QueueClosed, PriorityForbidden, QuotaExceeded: as the rules say.
     """
-    queue = queue_for(uow, caller, body.get("queue", "default"))
+    queue = queue_for(uow, caller, body.get("queue", "default"), hold=hold)
     if queue.status != QueueStatus.OPEN:
         raise QueueClosed(
             f"The queue {queue.name!r} is {queue.status} and takes no new jobs.",

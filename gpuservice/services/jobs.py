@@ -50,7 +50,7 @@ class Jobs:
 
         def work(uow: UnitOfWork) -> JobView:
             once.begin(uow)
-            job = job_row(uow, self._deps, caller, body)
+            job = job_row(uow, self._deps, caller, body, hold=True)
             uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
             uow.jobs.add(job)
             uow.events.add(

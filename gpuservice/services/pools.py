@@ -16,7 +16,14 @@ from gpuservice.domain.isolation import reasons_unproved, unproved
 from gpuservice.domain.pools import counted, new_nodes
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
-from gpuservice.domain.states import NODE, POOL, NodeStatus, PoolStatus
+from gpuservice.domain.states import (
+    NODE,
+    NODE_COUNTED,
+    POOL,
+    POOL_COUNTED,
+    NodeStatus,
+    PoolStatus,
+)
 from gpuservice.services.catalogue import usable
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
@@ -34,7 +41,7 @@ class Pools:
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Pool], int | None]:
         """One page, deleted ones left out."""
         page = Page(
-            (*page.where, Where("status", "ne", PoolStatus.DELETED)),
+            (*page.where, Where("status", "in", POOL_COUNTED)),
             page.sort,
             page.limit,
             page.marker,
@@ -206,7 +213,7 @@ class Pools:
         def work(uow: UnitOfWork) -> dict[str, Any]:
             pool = _pool(uow, caller, ident)
             nodes = uow.nodes.find(
-                Where("pool_id", "eq", ident), Where("status", "ne", NodeStatus.DELETED)
+                Where("pool_id", "eq", ident), Where("status", "in", NODE_COUNTED)
             )
             statuses: dict[str, int] = {}
             for node in nodes:
@@ -257,7 +264,7 @@ class Nodes:
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[NodeView], int | None]:
         """One page, deleted ones left out, with devices (two queries)."""
         page = Page(
-            (*page.where, Where("status", "ne", NodeStatus.DELETED)),
+            (*page.where, Where("status", "in", NODE_COUNTED)),
             page.sort,
             page.limit,
             page.marker,

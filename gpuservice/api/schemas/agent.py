@@ -57,6 +57,7 @@ REGISTER = record(
     memory_mib=maybe(whole()),
     capabilities=_CAPABILITIES,
 )
+TOKEN = record(("secret",), secret=text(64, 64, "^[0-9a-f]{64}$"))
 _PIECE = record(
     ("offset",),
     offset=whole(0, 2**50),

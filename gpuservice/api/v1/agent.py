@@ -48,6 +48,13 @@ def register(call: Call) -> Answer:
     )
 
 
+@TABLE.add("POST", "/agent/token", None, 200, body=schemas.TOKEN, agent=True)
+def change_secret(call: Call) -> Answer:
+    """Be known by a new secret from now on."""
+    node = call.services.agent_nodes.change_secret(_secret(call), call.body["secret"])
+    return Answer(200, {"node_id": node.id})
+
+
 @TABLE.add("POST", "/agent/sync", None, 200, body=schemas.SYNC, agent=True)
 def sync(call: Call) -> Answer:
     """Say what happened, hear what should run."""

@@ -14,7 +14,7 @@ from gpuservice.db.mapping import Mapper
 from gpuservice.db.prepared import row
 from gpuservice.db.statements import assigned, chunks, condition, conditions
 from gpuservice.domain.errors import Invalid, NameTaken
-from gpuservice.domain.ports_store import Delta, Page, Where
+from gpuservice.domain.ports_store import Delta, Lock, Page, Where
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class TableRepository(Generic[T]):
         self,
         *where: Where,
         limit: int | None = None,
-        lock: bool = False,
+        lock: Lock = False,
         skip_locked: bool = False,
         order: Sequence[tuple[str, str]] = (),
     ) -> list[T]:

@@ -77,6 +77,11 @@ def test_faster_than_the_record_of_its_building(world, cluster):
     answer = early.register()
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "1"
+    assert stored(early).secret_hash is None
+    # The conductor notes the build; the same guest is taken on the next time it asks.
+    world.store.write(lambda uow: uow.nodes.change(early.node.id, {"status": "configuring"}))
+    assert early.register().status_code == 200
+    assert stored(early).status == "checking"
 
 
 def test_a_second_secret_quarantines_the_node(node):
@@ -241,3 +246,26 @@ def test_a_ready_node_that_must_start_no_more_tasks_is_in_error(node):
     assert stored(node).status == "error"
     assert node.register().status_code == 200  # well again: people decide whether it serves
     assert stored(node).status == "error"
+
+
+def test_a_node_changes_its_secret(node):
+    node.register()
+    old, new = node.secret, "ab" * 32
+    assert node.client.post("/agent/token", {"secret": new}).status_code == 200
+    assert error_of(node.sync())["code"] == "gpu.auth.required"
+    assert error_of(node.client.post("/agent/token", {"secret": old}))["status"] == 401
+    node.secret = new
+    assert node.sync().status_code == 200
+    assert node.client.post("/agent/token", {"secret": new}).status_code == 200  # a lost answer
+    assert events(node) == ["node.registered", "node.change_secret"]
+    assert node.register().status_code == 200  # by the new one from now on
+
+
+def test_no_two_nodes_have_one_secret(world, cluster, node):
+    node.register()
+    other = bootable(world, cluster.nodes[1])
+    other.register()
+    answer = other.client.post("/agent/token", {"secret": node.secret})
+    assert error_of(answer)["code"] == "gpu.agent.secret_conflict"
+    assert node.sync().status_code == 200
+    assert other.sync().status_code == 200

@@ -158,6 +158,7 @@ BODIES: dict[str, Any] = {
         "vcpus": 32,
         "memory_mib": 262144,
     },
+    "POST /agent/token": {"secret": "ab" * 32},
     "POST /agent/sync": {
         "epoch": 1,
         "revision": 0,

@@ -30,6 +30,7 @@ class FakeApi:
         self.away = self.revoked = False
         self.unknown_for = 0
         self.stranger = False
+        self.secrets, self.lose_answers = 0, 0
         self.syncs = self.applied = 0
         handler = type("Handler", (_Handler,), {"api": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -134,6 +135,17 @@ class FakeApi:
             "interval_s": self.interval_s,
             "project_id": "p",
         }
+
+    def token(self, authorization, body):
+        if self.revoked or authorization != f"Bearer {self.secret}":
+            return 401, _error(401, "gpu.auth.required")
+        if self.secret != body["secret"]:
+            self.secret = body["secret"]
+            self.secrets += 1
+            if self.lose_answers > 0:
+                self.lose_answers -= 1
+                return 503, {}
+        return 200, {"node_id": "node-1"}
 
     def sync(self, body):
         with self.changed:
@@ -241,6 +253,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 401, b"<html>who are you?</html>"
         elif split.path == "/v1/agent/register":
             status, answer = self.api.register(json.loads(body))
+        elif split.path == "/v1/agent/token":
+            status, answer = self.api.token(self.headers["Authorization"], json.loads(body))
         elif self.api.revoked or self.headers["Authorization"] != f"Bearer {self.api.secret}":
             status, answer = 401, _error(401, "gpu.unauthorized")
         elif self.headers["OpenStack-GPU-Node-Epoch"] != str(self.api.epoch):

@@ -120,3 +120,23 @@ def test_a_service_of_an_unknown_authority_gets_no_token(make_agent, authority, 
         assert agent.process.poll() is None  # it is an outage: tasks go on, it tries again
     finally:
         made.close()
+
+
+def test_the_secret_is_changed_under_running_tasks(make_agent, authority):
+    made = served_by(authority)
+    made.lose_answers = 1
+    try:
+        agent = secure(make_agent(rotate_secret_s=1, max_wait_s=0.2), made, authority.ca_file)
+        script = "for n in 1 2 3 4 5 6; do echo $n; echo $n > out; sleep 0.5; done"
+        made.want("t1", script=script, outputs=[{"path": "out"}])
+        made.until(lambda: made.secrets >= 3, "three changes", 20)
+        assert made.until_gone("t1")["exit_code"] == 0
+        assert made.log("t1") == b"1\n2\n3\n4\n5\n6\n"
+        assert made.artifacts[("t1", "out")] == b"6\n"
+        agent.end()
+        agent.start()
+        made.want("t2", command=["true"])
+        assert made.until_gone("t2")["exit_code"] == 0
+        assert agent.process.poll() is None
+    finally:
+        made.close()

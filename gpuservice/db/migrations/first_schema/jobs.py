@@ -123,6 +123,7 @@ def _indexes_of_jobs() -> None:
         ["project_id", "created_at", "id"],
         unique=False,
     )
+    op.create_index("ix_jobs_name", "jobs", ["project_id", "name"], unique=False)
     op.create_index("ix_jobs_queue", "jobs", ["queue_id", "open"], unique=False)
     op.create_index(
         "ix_jobs_status", "jobs", ["project_id", "status", "created_at", "id"], unique=False
