@@ -17,6 +17,7 @@ from gpuservice.conductor.leftovers import Leftovers
 from gpuservice.conductor.line import Line
 from gpuservice.conductor.nodes import Nodes
 from gpuservice.conductor.pools import Pools
+from gpuservice.conductor.start_trouble import StartTrouble
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Hint
 
@@ -28,7 +29,8 @@ class Conductor:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._attempts = Attempts(deps)
+        self._trouble = StartTrouble(deps)
+        self._attempts = Attempts(deps, self._trouble)
         self._nodes = Nodes(deps)
         self._pools = Pools(deps)
         self._leases = Leases(deps)
@@ -44,6 +46,7 @@ class Conductor:
         self._pools.step()
         self._nodes.step()
         self._drains.step()
+        self._trouble.step()
         while self._attempts.step():
             continue
         self._line.step()
@@ -87,6 +90,7 @@ class Conductor:
 
     def _watch(self) -> None:
         self._drains.step()
+        self._trouble.step()
         self._leases.step()
         self._line.step()
 

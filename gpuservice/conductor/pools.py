@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
@@ -18,6 +19,9 @@ from gpuservice.domain.quota import room
 from gpuservice.domain.states import NODE, NODE_COUNTED, NodeStatus, PoolStatus
 
 LOG = logging.getLogger(__name__)
+
+#: How long the nodes of a deleted pool wait for their tasks, whatever grace those want.
+_LONGEST_FAREWELL = timedelta(minutes=10)
 
 _LIVE = (
     PoolStatus.CREATING,
@@ -225,6 +229,30 @@ class Pools:
         for node in nodes:
             if not NODE.allows(node.status, "delete"):
                 continue
+            if self._is_emptied(uow, node):
+                continue
             # What runs there ends with its server; until then it is not counted as ended.
             moved = self._marks.node(uow, node, "delete", reason="pool_deleted") or moved
         return moved
+
+    def _is_emptied(self, uow: UnitOfWork, node: Node) -> bool:
+        """Whether a node that is to go still waits for its tasks: they are stopped with their
+        grace and put in line again, which does not count as an attempt."""
+        if not node.live_tasks or node.status not in HEARS:
+            return False
+        now = uow.now()
+        if node.status != NodeStatus.DRAINING:
+            values = {"drain_deadline_at": now, "status_reason": "pool_deleted"}
+            return self._marks.node(uow, node, "drain", values, "pool_deleted")
+        if node.status_reason != "pool_deleted":
+            uow.nodes.change(
+                node.id,
+                {
+                    "drain_deadline_at": now,
+                    "status_reason": "pool_deleted",
+                    "status_changed_at": now,
+                },
+                Where("status", "eq", node.status),
+            )
+            return True
+        return now - node.status_changed_at < _LONGEST_FAREWELL

@@ -302,6 +302,9 @@ class ElementRepository(Protocol):
     def change_where(self, job_id: str, values: Mapping[str, Any], *where: Where) -> int:
         """Conditional update of all of a job in one statement; how many."""
 
+    def remove_of(self, job_id: str) -> None:
+        """Delete all of a job."""
+
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""
 

@@ -13,7 +13,7 @@ from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.isolation import one_project_at_a_time, unproved
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.pools import IN_SIZE
+from gpuservice.domain.pools import IN_SIZE, serves
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import UNLIMITED
@@ -91,7 +91,11 @@ class Collector:
             queues=tuple(
                 plan_input.QueueState(
                     queue.id,
-                    tuple(one for one in queue.pool_ids if one in pools),
+                    tuple(
+                        one
+                        for one in queue.pool_ids
+                        if one in pools and serves(pools[one], queue.project_id)
+                    ),
                     queue.status != QueueStatus.CLOSED,
                 )
                 for queue in uow.queues.find(order=(("id", "asc"),))

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuservice.domain import moments
-from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
+from gpuservice.domain.errors import Invalid, LogGap, NodeFenced, StoreFull
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
@@ -242,7 +242,15 @@ class AgentSync:
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
-        """Append the log pieces that ride along; their offsets make repeats harmless."""
+        """Append the log pieces that ride along; whether there is news for readers. A full store
+        must not cost a node its lease, nor keep the end of a task back."""
+        try:
+            return self._append(task, report)
+        except StoreFull:
+            return bool(report["state"] == TaskStatus.GONE)
+
+    def _append(self, task: Task, report: Mapping[str, Any]) -> bool:
+        """The pieces' offsets make repeats harmless."""
         told = False
         for stream, piece in (report.get("log") or {}).items():
             if piece is None:

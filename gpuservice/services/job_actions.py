@@ -20,6 +20,8 @@ from gpuservice.services.visibility import found, owned
 
 #: Indices in one condition: every database takes so many values in a statement.
 _AT_ONCE = 500
+#: Characters of indices that an event has at most, as those of a request.
+_TEXT = 4096
 _WAITS = (JobStatus.QUEUED, JobStatus.HELD)
 
 
@@ -182,7 +184,7 @@ class JobActions:
                 "cancelled",
             )
         if waiting or live:
-            self._some_cancelled(uow, caller, job, sorted((*waiting, *live)))
+            self._some_cancelled(uow, caller, job, sorted((*waiting, *live)), text)
         if waiting:
             # The conductor ends an array of which nothing is left.
             left = job.waiting_elements - len(waiting)
@@ -190,9 +192,11 @@ class JobActions:
                 self._end_array(uow, caller, found(uow.jobs, job.id, "job"))
 
     def _some_cancelled(
-        self, uow: UnitOfWork, caller: Caller, job: Job, indices: Sequence[int]
+        self, uow: UnitOfWork, caller: Caller, job: Job, indices: Sequence[int], text: str
     ) -> None:
-        """One event for all: an array may have thousands of elements."""
+        """One event for all: an array may have thousands of elements. Where writing down those
+        that were live or waiting takes much space, the event has what was asked for."""
+        which = ranges(indices)
         uow.events.add(
             happening(
                 self._deps.ids,
@@ -202,7 +206,10 @@ class JobActions:
                 "job",
                 job.id,
                 project_id=job.project_id,
-                detail={"indices": ranges(indices), "elements": len(indices)},
+                detail={
+                    "indices": which if len(which) <= _TEXT else text,
+                    "elements": len(indices),
+                },
             )
         )
 

@@ -175,13 +175,17 @@ class Pools:
         return pool
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> Pool:
-        """Ask for its end: jobs on its nodes are requeued, then the nodes go."""
+        """Ask for its end: jobs on its nodes are requeued, then the nodes go.
+
+        :raises Conflict: while a queue names it: its jobs would wait for ever.
+        """
 
         def work(uow: UnitOfWork) -> Pool:
             pool = _pool(uow, caller, ident, lock=True)
             check_generation(pool, generation)
             if pool.status == PoolStatus.DELETING:
                 return pool
+            _check_unused(uow, pool)
             status = POOL.after(pool.status, "delete")
             uow.pools.change(ident, {"status": status})
             uow.events.add(
@@ -350,6 +354,15 @@ def _with_devices(uow: UnitOfWork, nodes: list[Node]) -> list[NodeView]:
     ):
         by_node[str(device.node_id)].append(device)
     return [NodeView(node, tuple(by_node[node.id])) for node in nodes]
+
+
+def _check_unused(uow: UnitOfWork, pool: Pool) -> None:
+    names = sorted(row.name for row in uow.queues.find() if pool.id in row.pool_ids)
+    if names:
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        raise Conflict(
+            f"The pool {pool.name!r} serves {len(names)} queues: {shown}. Take it from them first."
+        )
 
 
 def _check_admin(caller: Caller, body: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
-from gpuservice.domain.inventory import Pool
 from gpuservice.domain.merge_patch import merged
+from gpuservice.domain.pools import serves
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.states import POOL_COUNTED
@@ -130,9 +130,11 @@ class Queues:
             rows = [
                 row
                 for row in uow.pools.find(
-                    Where(field, "eq", reference), Where("status", "in", POOL_COUNTED)
+                    Where(field, "eq", reference),
+                    Where("status", "in", POOL_COUNTED),
+                    lock="share",  # it is not deleted while a queue comes to name it
                 )
-                if _serves(row, project_id)
+                if serves(row, project_id)
             ]
             if len(rows) != 1:
                 raise UnknownReference(
@@ -197,15 +199,6 @@ def _check_own_pools(
         raise Forbidden(
             "Pools of another project are added to a queue by the operator.", pointer="/queue/pools"
         )
-
-
-def _serves(pool: Pool, project_id: str | None) -> bool:
-    return (
-        project_id is None
-        or pool.project_id == project_id
-        or "*" in pool.shared_with
-        or project_id in pool.shared_with
-    )
 
 
 def _name_key(project_id: str | None, name: str) -> str:

@@ -42,18 +42,23 @@ _LISTING = Listing(
 
 @TABLE.add("GET", "/jobs", "gpu:jobs:list", 200, answer=listed("jobs"), listing=_LISTING)
 def list_jobs(call: Call) -> Answer:
-    """List the project's jobs, each with why it waits."""
+    """List the project's jobs, each with why it waits; pages of large requests are shorter."""
+    cut = False
 
     def fetch(page: Page, count: bool) -> tuple[list[Any], int | None]:
+        nonlocal cut
         where = tuple(
             Where("queue_id", one.op, one.value) if one.field == "queue" else one
             for one in page.where
         )
-        return call.services.jobs.page(
+        rows, total, cut = call.services.jobs.page(
             call.caller, Page(where, page.sort, page.limit, page.marker, page.labels), count
         )
+        return rows, total
 
-    return page_of(call, "jobs", fetch, job_view, key=lambda view: str(view.job.id))
+    return page_of(
+        call, "jobs", fetch, job_view, key=lambda view: str(view.job.id), cut=lambda: cut
+    )
 
 
 @TABLE.add(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from gpuservice.db.statements import assigned, chunks, conditions
 from gpuservice.db.tables import ELEMENT_ROWS, ELEMENTS
@@ -76,6 +76,10 @@ class Elements:
         statement = update(ELEMENTS).where(_C.job_id == job_id, conditions(ELEMENTS, where))
         full = {"version": Delta(1), **values}
         return self._c.execute(statement.values(assigned(ELEMENTS, full))).rowcount
+
+    def remove_of(self, job_id: str) -> None:
+        """Delete all of a job."""
+        self._c.execute(delete(ELEMENTS).where(_C.job_id == job_id))
 
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""

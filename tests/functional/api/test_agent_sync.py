@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from api_world import Client, Cluster, World, error_of
@@ -237,6 +240,28 @@ def test_short_logs_ride_along(world, cluster, node, ada, job_id):
     assert answer.data == b"one\ntwo\n"
     assert answer.headers["OpenStack-GPU-Log-End"] == "true"
     assert Hint("logs", (job_id,)) in world.hints.sent
+
+
+def test_a_full_store_costs_no_node_its_lease(world, cluster, node, ada, job_id, monkeypatch):
+    place(world, cluster, job_id, cluster.nodes[:1])
+    (order,) = node.orders()
+    task_id = order["task_id"]
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "fsync", full)
+        for answer in (node.send_log(task_id, 0, b"one"), node.put(task_id, "artifacts/a", b"x")):
+            error = error_of(answer)
+            assert (error["status"], error["code"]) == (503, "gpu.store.full")
+            assert int(answer.headers["Retry-After"]) > 1
+        node.orders(report(task_id, "running", log={"stdout": piece(0, b"one")}))
+        node.orders(report(task_id, "gone", exit_code=0, log={"stdout": piece(0, b"one", True)}))
+    conduct(world)
+    assert status(ada, job_id) == "succeeded"
+    assert list((Path(world.conf.artifacts.directory)).rglob(".put-*")) == []
 
 
 @pytest.mark.parametrize(

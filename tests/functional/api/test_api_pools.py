@@ -7,6 +7,8 @@ import pytest
 from api_answers import actions, one, pool
 from api_world import error_of
 
+from gpuservice.scheduler.collect import Collector
+
 
 def test_a_pool_gets_its_nodes(world, cluster):
     ada = world.client()
@@ -78,6 +80,29 @@ def test_deleting_a_pool(world, cluster):
         assert one(ada.delete(path), "pool", 202)["status"] == "deleting"
     assert error_of(ada.patch(path, {"pool": {"max_nodes": 2}}))["status"] == 409
     assert actions(ada, "target_type=pool") == ["pool.create", "pool.delete"]
+
+
+def test_a_pool_that_a_queue_names_stays(world, admin, cluster):
+    error = error_of(admin.delete(f"/pools/{cluster.pool.id}"))
+    assert (error["status"], error["code"]) == (409, "gpu.object.conflict")
+    assert "'default'" in error["detail"]
+    assert admin.patch(f"/queues/{cluster.queue.id}", {"queue": {"pools": []}}).status_code == 200
+    assert admin.delete(f"/pools/{cluster.pool.id}").status_code == 202
+
+
+def test_a_pool_that_is_no_longer_shared_serves_no_foreign_queue(world, admin, cluster):
+    body = {"queue": {"name": "own", "project_id": "vision", "pools": [cluster.pool.id]}}
+    own = one(admin.post("/queues", body), "queue", 201)["id"]
+
+    def pools():
+        found = world.store.read(Collector({}).collect).snapshot.queues
+        return {queue.id: queue.pool_ids for queue in found}
+
+    assert pools() == {own: (cluster.pool.id,), cluster.queue.id: (cluster.pool.id,)}
+    one(admin.patch(f"/pools/{cluster.pool.id}", {"pool": {"shared_with": ["speech"]}}), "pool")
+    assert pools() == {own: (), cluster.queue.id: (cluster.pool.id,)}
+    one(admin.patch(f"/pools/{cluster.pool.id}", {"pool": {"shared_with": ["vision"]}}), "pool")
+    assert pools()[own] == (cluster.pool.id,)
 
 
 def test_node_actions(world, admin, cluster):

@@ -260,6 +260,21 @@ def test_the_limit_of_a_running_job(world, cluster, ada):
     assert order["spec"]["time_limit_s"] == 200
 
 
+def test_a_list_of_large_jobs_comes_in_short_pages(world, admin, ada):
+    script = "#" * 500_000
+    for number in range(60):
+        create(ada, name=f"n{number}", command=..., script=script if number < 20 else "true")
+    path, names, pages = "/v1/jobs?limit=1000&sort=created_at", [], []
+    while path:
+        answer = ada.raw("GET", path)
+        assert answer.status_code == 200 and len(answer.data) < 6_000_000
+        names.extend(job["name"] for job in answer.get_json()["jobs"])
+        pages.append(len(answer.get_json()["jobs"]))
+        path = next((one["href"] for one in answer.get_json()["links"]), None)
+    assert names == [f"n{number}" for number in range(60)]
+    assert len(pages) == 3 and pages[0] < 10
+
+
 def test_hold_and_release(ada):
     ident = create(ada)["id"]
     for action, status in (("hold", "held"), ("hold", "held"), ("release", "queued"),

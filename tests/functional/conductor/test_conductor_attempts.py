@@ -237,6 +237,26 @@ def test_a_deleted_job_goes_with_its_end(world: World) -> None:
     assert world.real_store.read(lambda uow: uow.jobs.get(job.id)) is None
     assert world.logs.read(f"{job.id}/{attempt.id}/t/stdout", 0, 10).data == b""
     assert usage(world) == {}
+    assert world.events(job.id)[-1].action == "job.delete"
+    assert world.attempts(job) == [] and world.tasks(attempt) == []
+    account = world.real_store.read(lambda uow: uow.allocations.find())
+    assert [one.milli for one in account] == [1000]
+
+
+def test_an_array_is_deleted_with_its_elements(world: World) -> None:
+    nodes = world.settled(world.pool(gpus=8))
+    job, other = world.submit(array={"size": 2}), world.submit(array={"size": 2})
+    world.start(job, nodes, times=2)
+    world.start(other, nodes, times=2)
+    world.real_store.write(lambda uow: uow.jobs.change(job.id, {"delete_requested": True}))
+    for attempt in world.attempts(job):
+        world.end(attempt)
+    world.step()
+    read = world.real_store.read
+    assert read(lambda uow: uow.jobs.get(job.id)) is None
+    assert read(lambda uow: (uow.elements.of_job(job.id), uow.elements.of_job(other.id)))[0] == []
+    assert len(read(lambda uow: uow.elements.of_job(other.id))) == 2
+    assert world.attempts(job) == [] and len(world.attempts(other)) == 2
 
 
 # -- arrays ------------------------------------------------------------------------------------
