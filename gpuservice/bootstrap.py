@@ -130,6 +130,7 @@ def services(parts: Core) -> Services:
             loader.load("logs", conf.logs.driver, conf),
             loader.load("objects", conf.artifacts.driver, conf),
             planning,
+            "power_off" in loader.load("cloud", conf.cloud.driver, conf).capabilities,
         )
     )
 

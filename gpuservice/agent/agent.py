@@ -15,14 +15,22 @@ import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.credentials import IdentityFile
 from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.errands import Errands
-from gpuservice.agent.errors import ApiAway, ApiError, Fenced, InstanceConflict, Refused, Revoked
+from gpuservice.agent.errors import (
+    ApiAway,
+    ApiError,
+    Fenced,
+    InstanceConflict,
+    NotInTouch,
+    Refused,
+    Revoked,
+)
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.journal import Journal
@@ -66,6 +74,8 @@ class Agent:
         self._closing = threading.Event()
         self._fatal: Exception | None = None
         self._epoch = 0
+        #: Set while this agent is registered and the service answers.
+        self._in_touch = threading.Event()
         self._lease_s: int | None = None
         self._interval_s = 1.0
         self._local = threading.local()
@@ -83,6 +93,7 @@ class Agent:
         self._watcher = threading.current_thread()
         try:
             self._secret = NodeSecret(self._identity_file, self._settings.rotate_secret_s)
+            self._epoch = self._secret.epoch or 0
             self._registering = Registering(
                 self._settings.register_patience_s, first=self._secret.epoch is None
             )
@@ -120,7 +131,7 @@ class Agent:
             self._runner,
             self._devices,
             settings,
-            self._client,
+            self._errand_client,
             self._note_news,
             self._note_fatal,
         )
@@ -188,13 +199,28 @@ class Agent:
         self._note_news()
 
     def _client(self) -> AgentClient:
-        """This thread's client, with the epoch of now."""
-        client = getattr(self._local, "client", None)
+        """This thread's client for registration and syncs."""
+        return self._client_of("client", lambda: self._epoch)
+
+    def _errand_client(self) -> AgentClient:
+        """This thread's client for the data of tasks; see ``_epoch_in_touch``."""
+        return self._client_of("errand_client", self._epoch_in_touch)
+
+    def _client_of(self, name: str, epoch: Callable[[], int]) -> AgentClient:
+        client: AgentClient | None = getattr(self._local, name, None)
         if client is None:
-            client = AgentClient(self._user_data, self._secret, self._settings)
-            self._local.client = client
-        client.epoch = self._epoch
+            client = AgentClient(self._user_data, self._secret, self._settings, epoch)
+            setattr(self._local, name, client)
         return client
+
+    def _epoch_in_touch(self) -> int:
+        """Only who is registered may speak of tasks: before, a refusal would mean nothing.
+
+        :raises NotInTouch: soon, while the service is away.
+        """
+        if not self._in_touch.wait(1):
+            raise NotInTouch("the agent is not in touch with the service")
+        return self._epoch
 
     # The polling thread -----------------------------------------------------------------
 
@@ -212,6 +238,7 @@ class Agent:
                 self._poll_once()
                 failures = 0
             except ApiAway as error:
+                self._in_touch.clear()
                 failures += 1
                 LOG.log(
                     logging.WARNING if failures == 1 else logging.DEBUG,
@@ -222,10 +249,12 @@ class Agent:
                     min(0.2 * 2 ** min(failures, 8), _MAX_BACKOFF_S) * random.uniform(0.5, 1.0)
                 )
             except Fenced as error:
+                self._in_touch.clear()
                 LOG.warning("fenced, ending everything here: %s", error)
                 self._end_all()
                 registered = False
             except InstanceConflict as error:
+                self._in_touch.clear()
                 LOG.warning("another agent speaks for this node: %s", error)
                 self._closing.wait(random.uniform(0.5, 1.5))
                 registered = False
@@ -266,12 +295,14 @@ class Agent:
         self._interval_s = answer.interval_s
         self._secret.know_epoch(answer.epoch)
         self._registering.succeeded()
+        self._in_touch.set()
         LOG.info("registered as node %s, epoch %d", answer.node_id, answer.epoch)
 
     def _poll_once(self) -> None:
         with self._news:
             self._dirty, self._polling = False, True
-        wait_s = self._settings.max_wait_s
+        # After an outage an answer is wanted at once: uploads wait for it.
+        wait_s = self._settings.max_wait_s if self._in_touch.is_set() else 0.0
         if self._lease_s is not None:
             wait_s = min(wait_s, self._lease_s / 4)
         began = time.monotonic()
@@ -331,6 +362,7 @@ class Agent:
         )
         sent_at = boot_time()
         answer = self._client().sync(request)
+        self._in_touch.set()
         self._hands.logs_taken(pieces)
         if self._hands.postponed:
             self._note_news()

@@ -50,16 +50,25 @@ def _error(answer: requests.Response) -> Exception:
 
 
 class AgentClient:
-    """Calls of one agent; one object per thread (it keeps one connection alive)."""
+    """Calls of one agent; one object per thread (it keeps one connection alive).
 
-    def __init__(self, user_data: UserData, secret: NodeSecret, settings: AgentSettings) -> None:
+    :param epoch: the node's epoch, asked for at each call; may raise ``ApiAway``.
+    """
+
+    def __init__(
+        self,
+        user_data: UserData,
+        secret: NodeSecret,
+        settings: AgentSettings,
+        epoch: Callable[[], int],
+    ) -> None:
         self._base = f"{user_data.api_url}/v1/agent"
         self._session = requests.Session()
         self._session.trust_env = False
         self._secret = secret
         self._session.verify = user_data.ca_file or True
         self._connect_s, self._read_s = settings.connect_timeout_s, settings.read_timeout_s
-        self.epoch = 0
+        self._epoch = epoch
 
     def close(self) -> None:
         """Close the connection."""
@@ -73,9 +82,7 @@ class AgentClient:
         answer = self._call(
             "POST", "register", json=registration.dump(), headers={"Authorization": None}
         )
-        registered = _parsed(answer, Registered.parse)
-        self.epoch = registered.epoch
-        return registered
+        return _parsed(answer, Registered.parse)
 
     def sync(self, request: SyncRequest) -> SyncAnswer:
         """Tell what is, hear what should be.
@@ -159,7 +166,7 @@ class AgentClient:
         timeout: tuple[float, float] | None = None,
         **more: Any,
     ) -> requests.Response:
-        given = {EPOCH_HEADER: str(self.epoch), **(headers or {})}
+        given = {EPOCH_HEADER: str(self._epoch()), **(headers or {})}
         timeout = timeout or (self._connect_s, self._read_s)
         if "Authorization" in given:
             return self._request(method, path, given, timeout, more)

@@ -28,7 +28,8 @@ LOG = logging.getLogger(__name__)
 class Errands:
     """What the agent's pool does; nothing here raises.
 
-    ``client``: this thread's client. ``news``: tell that there is something to report.
+    ``client``: this thread's client, mute until the agent is registered. ``news``: tell that
+    there is something to report.
     ``refused``: tell of an error that concerns the whole node.
     """
 
@@ -85,7 +86,7 @@ class Errands:
     def finish(self, hand: TaskInHand) -> None:
         """Hand over outputs, checkpoint and logs of an ended task; then it is gone."""
         try:
-            if hand.result is not None and hand.result.cause not in ("setup", "lost"):
+            if hand.left_data:
                 self._hand_over_data(hand)
             patiently(
                 lambda: hand.logs.ship(
@@ -96,9 +97,9 @@ class Errands:
             )
         except NoLongerWanted:
             LOG.debug("task %s: nobody wants what it left", hand.order.task_id)
-        except ApiError as error:
-            self._refused(error)
         except Exception as error:
+            if isinstance(error, ApiError):
+                self._refused(error)
             LOG.warning("task %s: not all was handed over", hand.order.task_id, exc_info=error)
             hand.fail("platform", f"not all it left was handed over: {error}")
         if not self._hands.closed:

@@ -32,6 +32,10 @@ class ApiAway(Exception):
     """
 
 
+class NotInTouch(ApiAway):
+    """This agent has not registered yet, or lost the service: nothing was sent."""
+
+
 class Refused(ApiError):
     """The request is wrong for good: retrying the same is of no use."""
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from gpuservice.agent.log_shipping import LogCursor
@@ -56,6 +56,14 @@ class TaskInHand:
         return spec is not None and bool(spec.outputs or self.keeps_checkpoint)
 
     @property
+    def left_data(self) -> bool:
+        """Whether it ran, and what it left was not handed over yet."""
+        result = self.result
+        return (
+            result is not None and result.cause not in ("setup", "lost") and not result.handed_over
+        )
+
+    @property
     def keeps_checkpoint(self) -> bool:
         """Whether this rank's checkpoint is kept."""
         spec = self.order.spec
@@ -64,6 +72,15 @@ class TaskInHand:
             and spec.checkpoint is not None
             and (spec.checkpoint.ranks == "all" or self.order.rank == 0)
         )
+
+    @property
+    def last_word(self) -> Result | None:
+        """What must be known of it should another agent report it; null if its end says it all."""
+        if self.result is None or not (self.has_data or self.failure):
+            return None
+        if self.failure is None:
+            return self.result
+        return replace(self.result, failure_class=self.failure.kind, evidence=self.failure.evidence)
 
     def fail(self, kind: str, evidence: str) -> None:
         """Note a failure; the first one stands."""

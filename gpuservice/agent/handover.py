@@ -50,6 +50,8 @@ class Handover:
                 content, file = message.content, message.file
                 if "skipped" in content:
                     self._hand.logs.note(f"output {content['skipped']!r}: {content['why']}")
+                elif "lost" in content:
+                    self._give_up(content["lost"], content["class"], content["why"])
                 elif "failure" in content:
                     self._give_up(
                         "outputs", content["failure"]["class"], content["failure"]["evidence"]
@@ -89,7 +91,7 @@ class Handover:
             files: list[dict[str, Any]] = []
             with self._runner.helper(self._task_id, "checkpoint") as messages:
                 for message in messages:
-                    if "failure" in message.content or "skipped" in message.content:
+                    if {"failure", "skipped", "lost"} & message.content.keys():
                         LOG.warning("task %s: checkpoint: %s", self._task_id, message.content)
                     elif message.file is not None:
                         entry = self._keep(seq, str(message.content["file"]), message.file)

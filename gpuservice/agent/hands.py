@@ -163,7 +163,7 @@ class Hands:
         with self._lock:
             if hand.result is None:
                 hand.result = Result(ended_at=time.time(), cause="setup")
-        self._runner.wipe(hand.order.task_id)
+        self._runner.wipe(hand.order.task_id, hand.last_word)
         with self._lock:
             hand.state = "gone"
             if hand.discarded:

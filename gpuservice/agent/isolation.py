@@ -87,21 +87,22 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def cover_of(directory: str) -> str:
+def cover_of(directory: str, hidden: str = "") -> str:
     """The directory that must be covered so that a task can reach its own part of ``directory``.
 
     A task's user cannot pass an ancestor closed to others, and a private /tmp hides what lies in
     the real one. The topmost such ancestor is covered by an empty file system in which only the
-    way to the task's own folder is made again; without one it is ``directory`` itself, which
-    hides the agent's other files from the task.
+    way to the task's own folder is made again; without one it is ``hidden``, or ``directory``
+    itself, which hides the agent's other files from the task.
     """
+    hidden = os.path.realpath(hidden) if hidden else ""
     way = os.path.realpath(directory)
     ancestors = []
     while way != "/":
         ancestors.append(way)
         way = os.path.dirname(way)
     for ancestor in reversed(ancestors):
-        if ancestor == "/tmp" or not os.stat(ancestor).st_mode & 0o001:
+        if ancestor in ("/tmp", hidden) or not os.stat(ancestor).st_mode & 0o001:
             return ancestor
     return ancestors[0]
 

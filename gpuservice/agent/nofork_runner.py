@@ -108,7 +108,7 @@ class NoForkRunner:
             self._events.clear()
             return found
 
-    def wipe(self, task_id: str) -> None:
+    def wipe(self, task_id: str, result: Result | None = None) -> None:
         """It left nothing."""
 
     def clean(self, task_id: str) -> None:

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.data import beneath
-from gpuservice.agent.errors import ApiAway, Refused
+from gpuservice.agent.errors import (
+    ApiAway,
+    Fenced,
+    InstanceConflict,
+    NotInTouch,
+    Refused,
+    Revoked,
+)
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import Runner
 from gpuservice.agent.wire import Device
@@ -40,9 +47,14 @@ class NoLongerWanted(Exception):
 
 
 def patiently(call: Callable[[], _T], within_s: float, wanted: Callable[[], bool]) -> _T:
-    """Repeat a call while the service is away, up to a time.
+    """Repeat a call that the service does not answer, up to a time.
 
-    :raises ApiAway: when it stayed away. :raises NoLongerWanted: when ``wanted`` says no.
+    Time in which the agent was not in touch with the service at all does not count: nothing is
+    given up because of an outage. What a node is refused as a whole (fenced, revoked) is for the
+    agent to hear and to act upon, which ends what is ``wanted``.
+
+    :raises ApiAway, Fenced, Revoked, InstanceConflict: when it stayed so.
+    :raises NoLongerWanted: when ``wanted`` says no.
     """
     until, pause = time.monotonic() + within_s, 0.2
     while True:
@@ -50,7 +62,10 @@ def patiently(call: Callable[[], _T], within_s: float, wanted: Callable[[], bool
             raise NoLongerWanted
         try:
             return call()
-        except ApiAway:
+        except NotInTouch:  # raised after a while only
+            until, pause = time.monotonic() + within_s, 0.2
+            continue
+        except (ApiAway, Fenced, Revoked, InstanceConflict):
             if time.monotonic() + pause > until:
                 raise
         time.sleep(pause * random.uniform(0.5, 1.5))

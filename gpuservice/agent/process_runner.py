@@ -150,8 +150,10 @@ class ProcessRunner:
         self._events.clear()
         return found
 
-    def wipe(self, task_id: str) -> None:
+    def wipe(self, task_id: str, result: Result | None = None) -> None:
         """Remove what the task itself could see."""
+        if result is not None:
+            task_files.settle(self._directory(task_id), result)
         shutil.rmtree(f"{self._directory(task_id)}/box", ignore_errors=True)
 
     def clean(self, task_id: str) -> None:

@@ -76,8 +76,11 @@ class Runner(Protocol):
     def wait(self, timeout_s: float) -> Sequence[Event]:
         """What happened since the last call; waits for something up to the timeout."""
 
-    def wipe(self, task_id: str) -> None:
-        """Remove what an ended task could see: its scratch does not wait for the service's word."""
+    def wipe(self, task_id: str, result: Result | None = None) -> None:
+        """Remove what an ended task could see: its scratch does not wait for the service's word.
+
+        ``result``: its last word, to be kept first.
+        """
 
     def clean(self, task_id: str) -> None:
         """Remove a task's place; it must have ended or never have been launched."""

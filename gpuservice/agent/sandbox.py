@@ -109,7 +109,7 @@ class Sandbox:
         cls, state_dir: str, settings: AgentSettings, try_out: Callable[[Sandbox, str], str | None]
     ) -> Sandbox:
         root = os.geteuid() == 0
-        cover = isolation.cover_of(state_dir)
+        cover = isolation.cover_of(state_dir, settings.cover)
         groups = cgroups.bases()
         for uid in (True,) if root and settings.own_uid is not False else (False,):
             for spaces in (_ALL, ()):

@@ -35,6 +35,7 @@ class AgentSettings:
     ``own_uid``/``namespaces``/``device_filter``: null means "if this machine can", false means
     never. ``allowed_devices``: patterns of device files that every task may open where devices
     are filtered (those of its own GPUs it always may).
+    ``cover``: a directory above the state directory of which tasks see nothing else either.
     ``uid_base``/``uid_count``: range of user ids for tasks; by default above every range that
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
     ``base_env``: what a task's environment starts from.
@@ -55,6 +56,7 @@ class AgentSettings:
     namespaces: bool | None = None
     device_filter: bool | None = None
     allowed_devices: tuple[str, ...] = ("/dev/infiniband/*", "/dev/fuse")
+    cover: str = ""
     uid_base: int = 1_900_000_000
     uid_count: int = 65536
     uid_directory: str = "/run/gpuservice-agent/uids"

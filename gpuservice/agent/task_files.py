@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 ORDER, SUPERVISOR, STARTED, STOP, LIMIT, RESULT = (
@@ -69,7 +69,8 @@ class Result:
 
     ``cause``: why the supervisor ended it (``stop``, ``limit``, ``lease``, ``orphan``,
     ``setup``), null if it ended by itself. ``failure_class``/``evidence``: a class of the
-    contract and what speaks for it, where the supervisor can know.
+    contract and what speaks for it, where the supervisor can know. ``handed_over``: what it left
+    was handed over or given up (then with a failure), so that it may be wiped.
     """
 
     started_at: float | None = None
@@ -81,6 +82,7 @@ class Result:
     cause: str | None = None
     failure_class: str | None = None
     evidence: str | None = None
+    handed_over: bool = False
 
 
 def write_json(path: str, content: Any, *, durable: bool = False) -> None:
@@ -126,6 +128,12 @@ def claim(directory: str, content: dict[str, Any]) -> bool:
 def save_result(directory: str, result: Result) -> None:
     """Write the result so that it is there as a whole or not at all, also after a power cut."""
     write_json(f"{directory}/{RESULT}", asdict(result), durable=True)
+
+
+def settle(directory: str, result: Result) -> None:
+    """Write the last word on a task whose data was handed over, for an agent that comes later."""
+    if os.path.isdir(directory):
+        write_json(f"{directory}/{RESULT}", asdict(replace(result, handed_over=True)))
 
 
 def load_result(directory: str) -> Result | None:

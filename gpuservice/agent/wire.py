@@ -96,8 +96,8 @@ class Capabilities:
 class Registration:
     """The body of ``POST /v1/agent/register``; ``memory_mib`` and ``vcpus`` are the node's.
 
-    ``health`` rides along so that no work comes to a bad device before the first sync.
     ``fault``: why no task may be started on the node, null if they may.
+    ``health`` rides along so that no work comes to a bad device before the first sync.
     """
 
     bootstrap: str = field(repr=False)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +22,7 @@ from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 from gpuservice.db import migrations
 
 PROGRAM = "gpuservice-all-in-one"
+_FOLDERS = {"agents": 0o711, "data": 0o1777, "logs": 0o700, "objects": 0o700, "cloud": 0o700}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,8 +55,6 @@ def _parser() -> argparse.ArgumentParser:
 def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     """Defaults for one process on one directory; a configuration file may say otherwise."""
     state = Path(given.state_dir).resolve()
-    for name in ("data", "logs", "objects", "cloud", "agents"):
-        (state / name).mkdir(parents=True, exist_ok=True)
     host, _, port = given.listen.rpartition(":")
     if not port.isdecimal():
         raise SystemExit(f"{PROGRAM}: --listen is {given.listen!r}; it must be HOST:PORT")
@@ -70,6 +71,7 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
         ("hosts", "simulated", given.hosts),
         ("gpus_per_host", "simulated", given.gpus_per_host),
         ("gpu_type", "simulated", given.gpu_type),
+        ("power_off", "simulated", True),
         ("driver", "cloud", given.cloud),
         ("settle_s", "cloud", 0.0),
         ("lease_s", "agent", 10),
@@ -85,15 +87,52 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     return conf
 
 
+def _take(state: Path) -> int:
+    """Make the state directory ours, for this process alone; returns the handle that holds it.
+
+    :raises SystemExit: when another one serves it, or it cannot be used.
+    """
+    try:
+        state.mkdir(mode=0o711, parents=True, exist_ok=True)
+        os.umask(0o077)
+        lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise SystemExit(
+                f"{PROGRAM}: another one (process {pid}) uses the state directory {state}"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        _close_to_tasks(state)
+    except OSError as error:
+        raise SystemExit(f"{PROGRAM}: the state directory cannot be used: {error}") from error
+    return lock
+
+
+def _close_to_tasks(state: Path) -> None:
+    """Where mounts cannot hide it, a task may pass to its own folder, and read nothing on the way.
+
+    ``data`` is theirs to share: all may add files there, and none replaces another's.
+    """
+    for name, mode in _FOLDERS.items():
+        (state / name).mkdir(exist_ok=True)
+        (state / name).chmod(mode)
+    for file in state.glob("gpuservice.sqlite*"):
+        file.chmod(0o600)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM; running tasks go on and are found again at the next start."""
     given = _parser().parse_args(argv)
+    state = Path(given.state_dir).resolve()
+    lock = _take(state)
     conf = _configure(given)
     start_logging(conf, PROGRAM)
     refuse_open_noauth(conf, PROGRAM)
     core = bootstrap.core(conf, shared_bus=False)
     migrations.upgrade(core.store.engine)
-    state = Path(given.state_dir).resolve()
 
     def run(stop: threading.Event) -> None:
         _run(core, state, stop, given.stop_tasks)
@@ -103,15 +142,17 @@ def main(argv: list[str] | None = None) -> int:
             return run_until_signalled(run)
     finally:
         core.close()
+        os.close(lock)
 
 
 def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: bool) -> None:
     services = bootstrap.services(core)
     metrics = RequestMetrics()
-    listener = Listener(core.conf, bootstrap.application(core, services, metrics.observe))
+    application = bootstrap.application(core, services, metrics.observe)
+    listener = Listener(core.conf, application, services.waiting_room.close)
     served = MetricsListener(core.conf, metrics.registry)
     core.conf.set_default("public_url", listener.url, "api")
-    guests = EmbeddedGuests(core.conf, state / "agents", stop_tasks)
+    guests = EmbeddedGuests(core.conf, state / "agents", stop_tasks, listener.url)
     conductor, scheduler = bootstrap.conductor(core), bootstrap.scheduler(core)
     parts = [
         threading.Thread(target=target, args=(stop,), name=name)

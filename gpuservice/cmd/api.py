@@ -25,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def run(stop: threading.Event) -> None:
         metrics = RequestMetrics()
-        listener = Listener(conf, bootstrap.application(core, observe=metrics.observe))
+        services = bootstrap.services(core)
+        application = bootstrap.application(core, services, metrics.observe)
+        listener = Listener(conf, application, services.waiting_room.close)
         served = MetricsListener(conf, metrics.registry)
         with beating(core, PROGRAM):
             print(f"{PROGRAM} ready at {listener.url}", flush=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from oslo_config import cfg
@@ -24,12 +26,16 @@ class EmbeddedGuests:
     """Boots an agent thread for each active server of the simulated cloud.
 
     :param stop_tasks: whether the end of the program is the end of its tasks.
+    :param api_url: where the service listens now; a node may have been built when it was elsewhere.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, directory: Path, stop_tasks: bool) -> None:
+    def __init__(
+        self, conf: cfg.ConfigOpts, directory: Path, stop_tasks: bool, api_url: str
+    ) -> None:
         self._conf = conf
         self._directory = directory
         self._stop_tasks = stop_tasks
+        self._api_url = api_url
         self._state = SimulatedState(Path(conf.simulated.state_dir))
         self._agents: dict[str, tuple[threading.Thread, threading.Event, threading.Event]] = {}
 
@@ -61,12 +67,16 @@ class EmbeddedGuests:
             kill.set()
             end.set()
             thread.join()
-            kill_node(str(self._directory / server_id))
+        kill_node(str(self._directory / server_id))
+        if (self._state.server(server_id) or {"deleted": True}).get("deleted"):
+            shutil.rmtree(self._directory / server_id, ignore_errors=True)
 
     def _agent(
         self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
     ) -> None:
-        user_data = UserData.parse(json.loads(path.read_text(encoding="utf-8")))
+        user_data = replace(
+            UserData.parse(json.loads(path.read_text(encoding="utf-8"))), api_url=self._api_url
+        )
         agent = Agent(user_data, str(self._directory / server_id), self._settings(server_id))
         try:
             agent.run(end, stop_tasks=kill)
@@ -81,6 +91,7 @@ class EmbeddedGuests:
         simulated = self._conf.simulated
         return AgentSettings(
             probe="fake",
+            cover=str(self._directory.parent),
             file_roots=tuple(agent.file_roots),
             allow_loopback_http=True,
             orphan_after_s=agent.orphan_after_s,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from oslo_config import cfg
@@ -19,10 +20,14 @@ _SLACK = 1 << 20
 
 
 class Listener:
-    """Serves a WSGI application on ``[api] listen_address`` and ``listen_port``."""
+    """Serves a WSGI application on ``[api] listen_address`` and ``listen_port``.
 
-    def __init__(self, conf: cfg.ConfigOpts, application: Any) -> None:
+    :param on_stop: lets go of requests that only wait.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, application: Any, on_stop: Callable[[], None]) -> None:
         api = conf.api
+        self._on_stop = on_stop
         self._server: Any = create_server(
             application,
             host=api.listen_address,
@@ -45,12 +50,16 @@ class Listener:
         while not stop.wait(0.5):
             continue
         self._server.accepting = False
+        self._on_stop()
         self._server.task_dispatcher.shutdown(timeout=DRAIN_S)
         # waitress's loop runs while its map of sockets is not empty, and only its own thread may
         # change that map.
         self._server.trigger.pull_trigger(self._server._map.clear)
         thread.join(DRAIN_S)
-        self._server.close()
+        if not self._server.task_dispatcher.threads:
+            self._server.close()
+        # Else a request is still at work and would trip over what was closed; it ends with the
+        # program.
 
 
 class MetricsListener:

@@ -98,10 +98,12 @@ class Leases:
         return timedelta(seconds=lease + self._deps.conf.conductor.loss_margin_s)
 
     def _off(self, node: Node) -> bool:
-        """Whether nothing can run there: confirmed by the cloud where it can do that (tasks may
-        outlive their lease then), else by the lease that ran out."""
+        """Whether nothing can run there: confirmed by the cloud where it can do that, else by the
+        lease that ran out. A node without a lease is never taken for off on silence alone."""
         if "power_off" not in self._deps.cloud.capabilities:
-            return True
+            if node.lease_s is None:
+                LOG.warning("Node %s is silent, has no lease and cannot be powered off.", node.id)
+            return node.lease_s is not None
         return all(
             self._deps.cloud.power_off(server.server_id)
             for server in self._deps.cloud.find_nodes([node.id])

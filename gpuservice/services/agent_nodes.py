@@ -118,7 +118,7 @@ class AgentNodes:
             "capabilities": body.get("capabilities", {}),
             "last_seen_at": uow.now(),
             "last_renewal_at": uow.now(),
-            "lease_s": self._lease(node),
+            "lease_s": self._lease(),
         }
         if body.get("fault"):
             # What runs there goes on and is reported; nothing more is sent there.
@@ -175,8 +175,10 @@ class AgentNodes:
 
         return self._deps.store.write(work)
 
-    def _lease(self, node: Node) -> int | None:
-        return int(self._deps.conf.agent.lease_s)
+    def _lease(self) -> int | None:
+        """None where the cloud can power nodes off: tasks outlive any outage there, and a node is
+        given up only when it is off."""
+        return None if self._deps.power_off else int(self._deps.conf.agent.lease_s)
 
     def _fault(self, uow: UnitOfWork, node: Node, failure_class: str, what: str) -> None:
         if not NODE.allows(node.status, "fault"):

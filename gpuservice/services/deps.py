@@ -23,3 +23,5 @@ class Deps:
     logs: LogStore
     objects: ObjectStore
     planning: Planning
+    #: Whether the cloud can confirm a node off: then no lease ends its tasks.
+    power_off: bool = False

@@ -43,6 +43,7 @@ class Services:
     agent_nodes: AgentNodes
     agent_sync: AgentSync
     agent_data: AgentData
+    waiting_room: WaitingRoom
 
 
 def build(deps: Deps) -> Services:
@@ -67,4 +68,5 @@ def build(deps: Deps) -> Services:
         nodes,
         AgentSync(deps, nodes, room),
         AgentData(deps, nodes),
+        room,
     )

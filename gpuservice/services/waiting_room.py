@@ -25,11 +25,14 @@ class WaitingRoom:
         self._places = threading.BoundedSemaphore(max(places, 1)) if places else None
         self._lock = threading.Lock()
         self._waiting: dict[str, list[threading.Event]] = {}
+        self._closed = False
         hints.subscribe(kinds, self._on_hint)
 
     def wait_for(self, key: str, seconds: float, look: Callable[[], R | None]) -> R | None:
         """Look now, then after each hint for ``key``, until there is news or time is up."""
-        if seconds <= 0 or self._places is None or not self._places.acquire(blocking=False):
+        if seconds <= 0 or self._places is None or self._closed:
+            return look()
+        if not self._places.acquire(blocking=False):
             return look()
         event = threading.Event()
         try:
@@ -45,12 +48,18 @@ class WaitingRoom:
                     del self._waiting[key]
             self._places.release()
 
-    @staticmethod
-    def _watch(event: threading.Event, until: float, look: Callable[[], R | None]) -> R | None:
+    def close(self) -> None:
+        """Let everybody go now, and nobody wait again: the program ends."""
+        self._closed = True
+        self._on_hint(Hint(""))
+
+    def _watch(
+        self, event: threading.Event, until: float, look: Callable[[], R | None]
+    ) -> R | None:
         while True:
             news = look()
             left = until - time.monotonic()
-            if news is not None or left <= 0:
+            if news is not None or left <= 0 or self._closed:
                 return news
             event.wait(min(left, LOOK_S))
             event.clear()

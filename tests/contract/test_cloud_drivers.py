@@ -128,6 +128,31 @@ def test_guests_follow_their_servers(cloud: Any) -> None:
     assert running == {}
 
 
+def test_off_and_gone_are_said_when_nothing_of_the_guest_is_left(
+    cloud: Any, conf: cfg.ConfigOpts
+) -> None:
+    conf.set_override("power_off", True, "simulated")
+    halted: list[str] = []
+
+    def halt(server_id: str) -> None:
+        halted.append(server_id)
+        assert not cloud.power_off(server_id)
+
+    first, second, third = (
+        cloud.create_node(wanted(cloud, name)).server_id for name in ("node-1", "node-2", "node-3")
+    )
+    host = GuestHost(cloud.state, lambda *_: None, halt)
+    assert cloud.power_off(third)  # never booted
+    host.look()
+    assert not cloud.power_off(first)
+    cloud.delete_node(second)
+    assert [one.state for one in cloud.find_nodes(["node-1", "node-2"])] == ["off", "off"]
+    # What an earlier host booted and did not end is ended by the next.
+    GuestHost(cloud.state, lambda *_: None, halt).look()
+    assert sorted(halted) == sorted([first, second])
+    assert cloud.power_off(first) and cloud.find_nodes(["node-2"]) == []
+
+
 # -- the simulated cloud -------------------------------------------------------------------
 def test_simulated_builds_take_time_and_fail_as_told(conf: cfg.ConfigOpts) -> None:
     cloud = SimulatedCloud(conf, random.Random(1))

@@ -72,6 +72,12 @@ class Rest:
         """Read."""
         return self.call("GET", path, **query)
 
+    def text(self, path: str) -> str:
+        """Read what is not JSON."""
+        answer = self._session.get(f"{self._url}/v1{path}", timeout=30)
+        answer.raise_for_status()
+        return answer.text
+
     def post(self, path: str, body: Any) -> Any:
         """Create or act."""
         return self.call("POST", path, body)

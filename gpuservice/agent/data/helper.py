@@ -185,14 +185,25 @@ def _outputs(held: _Work) -> None:
         except FileNotFoundError:
             held.say({"skipped": str(entry["path"]), "why": "not there"})
         except (OSError, ValueError, DataFault) as error:
-            held.say({"skipped": str(entry["path"]), "why": _reason(error)})
+            _lose(held, str(entry["path"]), error)
+
+
+def _lose(held: _Work, path: str, error: Exception) -> None:
+    """Say that something that is there could not be delivered, which the task must fail for."""
+    kind = "permission" if isinstance(error, PermissionError) else "data"
+    if isinstance(error, DataFault):
+        kind = error.kind
+    held.say({"lost": path, "class": kind, "why": _reason(error)})
 
 
 def _hand_over(held: _Work, names: list[str]) -> None:
     try:
         handle = beneath.open_regular(held.work, names)
-    except (OSError, beneath.UnsafePath) as error:
+    except (FileNotFoundError, beneath.UnsafePath) as error:
         held.say({"skipped": "/".join(names), "why": _reason(error)})
+        return
+    except OSError as error:
+        _lose(held, "/".join(names), error)
         return
     held.say({"file": "/".join(names), "size": os.fstat(handle).st_size}, handle)
     os.close(handle)
@@ -209,7 +220,7 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
     try:
         if urlsplit(target).scheme == "file":
             root, below = _below_root(held, target)
-            _pour(pieces, beneath.create(root, [*below, *inner]), size)
+            _pour(pieces, _create_shared(root, [*below, *inner], target), size)
             return
         from gpuservice.agent.data import addresses
 
@@ -217,6 +228,26 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
         addresses.put(url, pieces, size, _address_rules(held), float(held.rules["timeout_s"]))
     finally:
         os.close(reading)
+
+
+def _create_shared(root: int, names: list[str], target: str) -> int:
+    """A file below a root that many tasks, each another user, deliver to.
+
+    All may add to the folders made on the way; nobody may replace what another task delivered.
+    """
+    before = os.umask(0)
+    try:
+        os.close(beneath.make_directory(root, names[:-1], 0o1777))
+    finally:
+        os.umask(before)
+    try:
+        return beneath.create(root, names)
+    except PermissionError as error:
+        raise DataFault(
+            "permission",
+            f"{target}: {_reason(error)} (a file that another task delivered is not replaced; "
+            "{job_id} and {attempt} in a target keep tasks apart)",
+        ) from error
 
 
 def _checkpoint(held: _Work) -> None:

@@ -28,7 +28,7 @@ class GuestHost:
 
     :param boot: called with a server id and its user-data file when the server is active.
     :param halt: called with a server id when it is off or gone: all of it must vanish at once,
-        as when a machine loses power.
+        as when a machine loses power. It may be a guest of an earlier host.
     """
 
     def __init__(self, state: SimulatedState, boot: Boot, halt: Halt) -> None:
@@ -53,9 +53,11 @@ class GuestHost:
             for server in self._state.servers()
             if state_of(server, control) == "active"
         }
-        for server_id in sorted(self._running - active):
-            self._running.discard(server_id)
+        for server_id in sorted((self._running | self._state.running()) - active):
             self._halt(server_id)
+            self._running.discard(server_id)
+            self._state.guest_ended(server_id)
         for server_id in sorted(active - self._running):
-            self._boot(server_id, self._state.user_data_path(server_id))
-            self._running.add(server_id)
+            if self._state.guest_boots(server_id):
+                self._boot(server_id, self._state.user_data_path(server_id))
+                self._running.add(server_id)

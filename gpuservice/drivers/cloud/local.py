@@ -43,8 +43,9 @@ class LocalCloud:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """We choose the devices; nobody can switch the machine off from within."""
-        return frozenset({"places"})
+        """We choose the devices; what has the power of a "server" is the embedded agent with its
+        tasks, and those can be ended."""
+        return frozenset({"places", "power_off"})
 
     def gpu_types(self) -> list[dict[str, Any]]:
         """One type for each model of card."""
@@ -122,13 +123,14 @@ class LocalCloud:
         ]
 
     def delete_node(self, server_id: str) -> None:
-        """The file goes, and with it what the agent runs."""
+        """What the agent runs goes, and with it the file."""
         with self.state.locked():
-            self.state.remove_server(server_id)
+            self.state.delete_server(server_id)
 
     def power_off(self, server_id: str) -> bool:
-        """Never: the capability is not there."""
-        return False
+        """End the agent and its tasks for good; True once they are."""
+        with self.state.locked():
+            return self.state.switch_off(server_id)
 
     # -- cards -----------------------------------------------------------------------------
     def _nvml(self) -> Any:

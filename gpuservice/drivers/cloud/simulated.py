@@ -105,19 +105,16 @@ class SimulatedCloud:
         ]
 
     def delete_node(self, server_id: str) -> None:
-        """Gone at once; absent is fine."""
+        """Off at once, gone when nothing of its guest runs; absent is fine."""
         self._call()
         with self.state.locked():
-            self.state.remove_server(server_id)
+            self.state.delete_server(server_id)
 
     def power_off(self, server_id: str) -> bool:
-        """Power a server off for good; its guest ends everything."""
+        """Power a server off for good; True once its guest has ended everything."""
         self._call()
         with self.state.locked():
-            server = self.state.server(server_id)
-            if server is not None:
-                self.state.save_server({**server, "off": True})
-        return True
+            return self.state.switch_off(server_id)
 
     def _call(self) -> dict[str, Any]:
         control = self.state.control()

@@ -2,8 +2,9 @@
 """The simulated cloud's files: what any number of processes see of it, and change, together.
 
 ``control.json`` says what befalls the cloud; ``servers/<id>/server.json`` is a server,
-``servers/<id>/user-data.json`` what its guest reads at boot. Every change happens under one file
-lock and replaces a whole file.
+``servers/<id>/user-data.json`` what its guest reads at boot; ``running/<id>`` is there from before
+a guest boots until nothing of it is left. Every change happens under one file lock and replaces a
+whole file.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class SimulatedState:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.servers_dir = root / "servers"
+        self._running_dir = root / "running"
 
     def control(self) -> dict[str, Any]:
         """What befalls the cloud now."""
@@ -87,6 +89,46 @@ class SimulatedState:
         folder = self.servers_dir / server_id
         (folder / "server.json").unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+    def switch_off(self, server_id: str) -> bool:
+        """Take a server's power for good (the lock is held); whether nothing of it runs any more.
+
+        Whoever boots the guests sees it and ends them.
+        """
+        server = self.server(server_id)
+        if server is not None and not server.get("off"):
+            self.save_server({**server, "off": True})
+        return server_id not in self.running()
+
+    def delete_server(self, server_id: str) -> None:
+        """Forget a server (the lock is held), once nothing of it runs any more."""
+        if self.switch_off(server_id):
+            self.remove_server(server_id)
+            return
+        server = self.server(server_id)
+        if server is not None:
+            self.save_server({**server, "deleted": True})
+
+    def running(self) -> set[str]:
+        """Servers of which something may run."""
+        return set(os.listdir(self._running_dir)) if self._running_dir.is_dir() else set()
+
+    def guest_boots(self, server_id: str) -> bool:
+        """Note that a guest is about to boot; False when it must not."""
+        with self.locked():
+            server = self.server(server_id)
+            if server is None or server.get("off"):
+                return False
+            self._running_dir.mkdir(exist_ok=True)
+            (self._running_dir / server_id).touch()
+            return True
+
+    def guest_ended(self, server_id: str) -> None:
+        """Note that nothing of a guest is left; a deleted server goes with it."""
+        with self.locked():
+            (self._running_dir / server_id).unlink(missing_ok=True)
+            if (self.server(server_id) or {}).get("deleted"):
+                self.remove_server(server_id)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

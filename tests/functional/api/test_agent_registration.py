@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from api_world import Cluster, World, error_of
-from fake_node import FakeNode, bootable
+from fake_node import TOKEN, FakeNode, bootable
 
 from gpuservice.domain.ports_store import Page, Where
+from gpuservice.services.agent_nodes import AgentNodes
 
 
 @pytest.fixture
@@ -246,6 +248,18 @@ def test_a_ready_node_that_must_start_no_more_tasks_is_in_error(node):
     assert stored(node).status == "error"
     assert node.register().status_code == 200  # well again: people decide whether it serves
     assert stored(node).status == "error"
+
+
+def test_no_lease_where_the_cloud_can_power_nodes_off(world, node):
+    assert node.register().get_json()["lease_s"] == 60
+    nodes = AgentNodes(replace(world.services.agent_nodes._deps, power_off=True))
+    body = {
+        "bootstrap": TOKEN + node.node.id,
+        "secret": node.secret,
+        "instance": node.instance,
+        "devices": node.devices,
+    }
+    assert nodes.register(body).lease_s is None
 
 
 def test_a_node_changes_its_secret(node):

@@ -136,6 +136,16 @@ def test_where_power_can_be_cut_it_is_before_anything_counts_as_ended(
     assert world.job(job).status == "queued"
 
 
+def test_a_node_without_a_lease_is_not_given_up_on_silence_alone(small: World) -> None:
+    """Its tasks outlive any silence, so somebody must end them first."""
+    pool, _, _ = running(small)
+    (node,) = small.nodes(pool)
+    small.real_store.write(lambda uow: uow.nodes.change(node.id, {"lease_s": None}))
+    for _ in range(20):
+        small.step(1, 3)
+    assert small.nodes(pool)[0].epoch == node.epoch and small.held_milli() == 1000
+
+
 def test_a_lost_node_is_repaired(small: World) -> None:
     pool, _, _ = running(small)
     for _ in range(13):

@@ -28,6 +28,8 @@ class FakeApi:
         self.log_cap = 1 << 30
         self.registrations, self.secret = [], None
         self.away = self.revoked = False
+        #: Fails syncs that tell of an end; refuses artifacts as too many.
+        self.deaf = self.full = False
         self.unknown_for = 0
         self.stranger = False
         self.secrets, self.lose_answers = 0, 0
@@ -80,6 +82,12 @@ class FakeApi:
         with self.changed:
             self.orders[task_id]["spec"]["time_limit_s"] = time_limit_s
             self._bump()
+
+    def vanish(self):
+        """Be away at once, also for who waits for an answer."""
+        with self.changed:
+            self.away = True
+            self.changed.notify_all()
 
     def stop(self, task_id, grace_s=5):
         with self.changed:
@@ -151,6 +159,8 @@ class FakeApi:
         with self.changed:
             if body["epoch"] != self.epoch:
                 return 409, _error(409, "gpu.node.fenced")
+            if self.deaf and any(one["state"] == "gone" for one in body["tasks"]):
+                return 503, {}
             self.syncs += 1
             self.applied = body["revision"]
             for report in body["tasks"]:
@@ -196,6 +206,8 @@ class FakeApi:
         if method == "POST" and rest == "logs":
             with self.changed:
                 return self.append(task_id, query["stream"][0], int(query["offset"][0]), body)
+        if method == "PUT" and self.full:
+            return 403, _error(403, "gpu.quota.exceeded")
         if method == "PUT" and rest.startswith("artifacts/"):
             self.artifacts[task_id, rest[len("artifacts/") :]] = body
             return 201, {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()}

@@ -157,6 +157,40 @@ def test_outputs_are_kept_and_nothing_else(api, make_agent, files, web):
         assert word in notes
 
 
+def test_outputs_that_cannot_be_delivered_fail_the_task(api, make_agent, files, web):
+    shared = files / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    make_agent(file_roots=[str(files)], allow_loopback_http=True).start()
+
+    def deliver(task_id, target):
+        api.want(
+            task_id,
+            script=f"echo {task_id} > a\n",
+            outputs=[{"path": "a", "target": target}, {"path": "a"}],
+        )
+        return api.until_gone(task_id)["failure"]
+
+    assert deliver("t1", f"file://{shared}/out/one") is None
+    assert deliver("t2", f"file://{shared}/out/two") is None  # another user, the same folder
+    assert {path.name: path.read_text() for path in (shared / "out").iterdir()} == {
+        "one": "t1\n",
+        "two": "t2\n",
+    }
+    failures = {
+        "s3": deliver("s3", "s3://bucket/key"),
+        "foreign": deliver("foreign", "file:///etc/stolen"),
+    }
+    if os.geteuid() == 0:
+        failures["taken"] = deliver("taken", f"file://{shared}/out/one")
+    assert {name: one["class"] for name, one in failures.items()} == {
+        "s3": "data",
+        **dict.fromkeys(failures.keys() - {"s3"}, "permission"),
+    }
+    assert (shared / "out" / "one").read_text() == "t1\n"
+    assert api.artifacts["s3", "a"] == b"s3\n"  # one that fails does not keep the others back
+
+
 def test_checkpoint_and_resume(api, agent):
     script = """
         cat "$GPUSERVICE_CHECKPOINT_DIR/step" 2>/dev/null; echo "$GPUSERVICE_RESUMED"

@@ -93,6 +93,59 @@ def test_lease_runs_out(api, make_agent):
     assert "lease" in api.until_gone("t1")["failure"]["evidence"]
 
 
+OUTPUT = "sleep 1; mkdir -p o; echo result > o/r\n"
+
+
+def ended_without_agent(api, agent):
+    """A task with an output that ends while neither agent nor service are there."""
+    api.want("t1", script=OUTPUT, outputs=[{"path": "o/"}])
+    api.until_state("t1", "running")
+    agent.end(signal.SIGKILL)
+    api.away = True
+    until(lambda: (agent.state / "tasks" / "t1" / "result.json").exists(), "the task's end")
+
+
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_outputs_of_a_task_that_ended_while_nobody_was_there(api, make_agent, epoch):
+    api.epoch = epoch
+    agent = make_agent(upload_retry_s=0.1).start()
+    ended_without_agent(api, agent)
+    agent.start()
+    until(lambda: "is away" in agent.log.read_text(), "a vain call")
+    api.away = False
+    assert api.until_gone("t1")["failure"] is None
+    assert api.artifacts == {("t1", "o/r"): b"result\n"}
+
+
+def test_outputs_wait_as_long_as_the_service_is_away(api, make_agent):
+    make_agent(upload_retry_s=0.5).start()
+    api.want("t1", script=OUTPUT, outputs=[{"path": "o/"}])
+    api.until_state("t1", "running")
+    api.vanish()
+    until(lambda: process_tree.of_task("t1") == [], "the task's end")
+    away = time.monotonic()
+    until(lambda: time.monotonic() - away > 2, "more than an upload's patience")
+    api.away = False
+    assert api.until_gone("t1")["failure"] is None
+    assert api.artifacts == {("t1", "o/r"): b"result\n"}
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_was_handed_over_is_known_to_the_next_agent(api, make_agent, refused):
+    """The agent dies after it wiped the task's place, before the service took the end."""
+    agent = make_agent(upload_retry_s=0.1).start()
+    api.deaf = True  # takes everything but the end
+    api.full = refused
+    api.want("t1", script=OUTPUT, outputs=[{"path": "o/"}])
+    until(lambda: (agent.state / "tasks" / "t1" / "result.json").exists(), "the task's end")
+    until(lambda: not (agent.state / "tasks" / "t1" / "box").exists(), "its wiping")
+    agent.end(signal.SIGKILL)
+    api.deaf = False
+    agent.start()
+    failure = api.until_gone("t1")["failure"]
+    assert (failure or {}).get("class") == ("quota" if refused else None)
+
+
 @root_only
 def test_an_agent_that_comes_after_its_lease_still_keeps_tasks_apart(api, make_agent):
     api.lease_s = 1

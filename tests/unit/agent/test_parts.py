@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuservice.agent import lease, probing, sandbox, task_files
+from gpuservice.agent import isolation, lease, probing, sandbox, task_files
 from gpuservice.agent.credentials import IdentityFile, StateDirectoryBusy
 from gpuservice.agent.data import beneath
 from gpuservice.agent.data.addresses import AddressRefused, AddressRules
@@ -121,6 +121,19 @@ def test_a_probe_that_was_ended_says_nothing(tmp_path, monkeypatch, cause):
         probing.patiently(probe)
     results[:] = [task_files.Result(exit_code=1)]
     assert probing.patiently(probe) is None
+
+
+def test_what_is_covered_hides_the_directories_above_as_well(tmp_path, monkeypatch):
+    modes = {}
+    monkeypatch.setattr(os, "stat", lambda path: SimpleNamespace(st_mode=modes.get(path, 0o755)))
+    state = "/var/lib/all/agents/one"
+    assert isolation.cover_of(state) == state
+    assert isolation.cover_of(state, "/var/lib/all") == "/var/lib/all"
+    modes["/var/lib/all/agents"] = 0o700
+    assert isolation.cover_of(state) == "/var/lib/all/agents"
+    assert isolation.cover_of(state, "/var/lib/all") == "/var/lib/all"
+    modes["/var/lib"] = 0o700
+    assert isolation.cover_of(state, "/var/lib/all") == "/var/lib"
 
 
 def test_uids_are_exclusive_and_stale_claims_are_taken_over(tmp_path):

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The all-in-one program's own promises: what it hides, keeps, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import PLACES, free_port
+from programs import Program, kill_all, processes_naming, task_processes, until
+from rest import Rest
+
+#: Longer than the lease that clouds without power-off would have here.
+AWAY_S = 11
+_SPY = """
+for file in "$STATE"/* "$STATE"/*/*; do
+  case $file in "$STATE"/agents) continue;; esac
+  cat "$file" > /dev/null 2>&1 && echo "read $file"
+  ls "$file"/* > /dev/null 2>&1 && echo "listed $file"
+done
+python3 - <<'END'
+import os
+try:
+    os.open(os.environ["STATE"] + "/gpuservice.sqlite-wal", os.O_RDONLY)
+    print("opened")
+except OSError as error:
+    print("refused")
+END
+"""
+
+
+class AllInOne:
+    """The program on one state directory, at one port after another."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.state, self.log = place, place / "state", place / "log"
+        self.program: Program | None = None
+
+    def arguments(self, port: int) -> list[str]:
+        """Its command line."""
+        return [
+            "gpuservice.cmd.all_in_one",
+            *("--state-dir", str(self.state), "--listen", f"127.0.0.1:{port}"),
+            *("--hosts", "1", "--gpus-per-host", "4"),
+        ]
+
+    def start(self) -> Rest:
+        """Start it; returns a caller once it is ready."""
+        port = free_port()
+        before = self.text.count("ready at")
+        self.program = Program("all-in-one", "all-in-one", self.arguments(port), self.log)
+        self.program.start()
+        until(lambda: self.text.count("ready at") > before, "the program")
+        return Rest([f"http://127.0.0.1:{port}"], "somebody")
+
+    @property
+    def text(self) -> str:
+        """All that it ever printed."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def end(self, number: int = signal.SIGTERM) -> int | None:
+        """End it."""
+        assert self.program is not None
+        return self.program.end(number)
+
+
+@pytest.fixture
+def all_in_one() -> Iterator[AllInOne]:
+    with tempfile.TemporaryDirectory(prefix="gpuservice-", dir=PLACES) as folder:
+        place = Path(folder)
+        place.chmod(0o711)
+        running = AllInOne(place)
+        try:
+            yield running
+        finally:
+            if running.program is not None:
+                running.program.end(signal.SIGKILL)
+            kill_all(list(processes_naming(place)))
+
+
+def ended(caller: Rest, job_id: str) -> dict[str, object]:
+    """A job at its end."""
+    until(lambda: caller.job(job_id)["ended_at"], "the job's end", 90)
+    return dict(caller.job(job_id))
+
+
+def test_a_restart_elsewhere_loses_neither_tasks_nor_results(all_in_one: AllInOne) -> None:
+    caller = all_in_one.start()
+    target = f"file://{all_in_one.state}/data/out/"
+    runs = str(caller.submit(name="runs", command=["sleep", "25"])["id"])
+    ends = str(
+        caller.submit(
+            name="ends",
+            script="sleep 6; mkdir -p o; echo result > o/r\n",
+            outputs=[{"path": "o/"}, {"path": "o/r", "target": target}],
+        )["id"]
+    )
+    until(lambda: task_processes(runs) and task_processes(ends), "both tasks")
+    before = task_processes(runs)
+    assert all_in_one.end() == 0
+    stopped = time.monotonic()
+    until(lambda: time.monotonic() - stopped > AWAY_S, "a long absence")
+    assert task_processes(runs) == before and not task_processes(ends)
+    caller = all_in_one.start()
+    for job_id in (runs, ends):
+        job = ended(caller, job_id)
+        assert (job["status"], job["attempt"]) == ("succeeded", 1), job
+    artifacts = caller.get(f"/jobs/{ends}/artifacts")["artifacts"]
+    assert [one["path"] for one in artifacts] == ["1/0/o/r"]
+    assert (all_in_one.state / "data" / "out" / "r").read_text() == "result\n"
+    assert all_in_one.end() == 0
+    assert "Traceback" not in all_in_one.text and "Eventlet" not in all_in_one.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_task_sees_nothing_of_the_state_directory(all_in_one: AllInOne) -> None:
+    caller = all_in_one.start()
+    job = caller.submit(name="spy", script=_SPY, env={"STATE": str(all_in_one.state)})
+    assert ended(caller, str(job["id"]))["status"] == "succeeded"
+    assert caller.text(f"/jobs/{job['id']}/logs").split() == ["refused"]
+    # Where no mounts can hide it, the rights must.
+    for path in all_in_one.state.rglob("*"):
+        inner = path.relative_to(all_in_one.state).parts
+        if inner[0] not in ("agents", "data") and len(inner) == 1:
+            assert not path.stat().st_mode & 0o077, path
+
+
+def test_one_state_directory_is_served_by_one_process(all_in_one: AllInOne) -> None:
+    all_in_one.start()
+    assert all_in_one.program is not None
+    second = subprocess.run(
+        [sys.executable, "-m", *all_in_one.arguments(free_port())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert second.returncode == 1 and second.stdout == ""
+    assert re.fullmatch(
+        rf".*another one \(process {all_in_one.program.pid}\) uses .*\n", second.stderr
+    )
