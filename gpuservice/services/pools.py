@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
-from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from gpuservice.domain.errors import Conflict, NotFound
 from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.host_orders import of_host
 from gpuservice.domain.inventory import Device, Node, Pool
@@ -27,9 +27,8 @@ from gpuservice.domain.states import (
 from gpuservice.services.catalogue import usable
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
+from gpuservice.services.pool_rules import check_admin, check_bounds, check_drivers, check_unused
 from gpuservice.services.visibility import by_name_or_id, check_generation, owned
-
-_ADMIN_FIELDS = ("shared_with", "isolation")
 
 
 class Pools:
@@ -58,7 +57,7 @@ class Pools:
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Pool:
         """Make one with its first nodes; quota for all of it is taken here or nothing is."""
-        _check_admin(caller, body)
+        check_admin(caller, body)
 
         def work(uow: UnitOfWork) -> Pool:
             once.begin(uow)
@@ -96,9 +95,10 @@ class Pools:
     def _row(
         self, uow: UnitOfWork, caller: Caller, body: Mapping[str, Any], flavor_id: str
     ) -> Pool:
+        check_drivers(body)
         least = body.get("min_nodes", 1)
         most = body.get("max_nodes", max(least, 1))
-        _check_bounds(least, most, body.get("target_nodes", least))
+        check_bounds(least, most, body.get("target_nodes", least))
         plain = (
             "autoscale",
             "idle_timeout_s",
@@ -131,7 +131,9 @@ class Pools:
         self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
     ) -> Pool:
         """Change sizes, idle time, sharing."""
-        _check_admin(caller, patch)
+        check_admin(caller, patch)
+
+        check_drivers(patch)
 
         def work(uow: UnitOfWork) -> Pool:
             pool = _pool(uow, caller, ident, lock=True)
@@ -151,7 +153,7 @@ class Pools:
                     pointer="/pool/target_nodes",
                 )
             target = values.get("target_nodes", max(least, min(most, pool.target_nodes)))
-            _check_bounds(least, most, target)
+            check_bounds(least, most, target)
             values["target_nodes"] = target
             if "name" in values:
                 values["name_key"] = f"{pool.project_id}/{values['name']}"
@@ -185,7 +187,7 @@ class Pools:
             check_generation(pool, generation)
             if pool.status == PoolStatus.DELETING:
                 return pool
-            _check_unused(uow, pool)
+            check_unused(uow, pool)
             status = POOL.after(pool.status, "delete")
             uow.pools.change(ident, {"status": status})
             uow.events.add(
@@ -354,32 +356,3 @@ def _with_devices(uow: UnitOfWork, nodes: list[Node]) -> list[NodeView]:
     ):
         by_node[str(device.node_id)].append(device)
     return [NodeView(node, tuple(by_node[node.id])) for node in nodes]
-
-
-def _check_unused(uow: UnitOfWork, pool: Pool) -> None:
-    names = sorted(row.name for row in uow.queues.find() if pool.id in row.pool_ids)
-    if names:
-        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        raise Conflict(
-            f"The pool {pool.name!r} serves {len(names)} queues: {shown}. Take it from them first."
-        )
-
-
-def _check_admin(caller: Caller, body: Mapping[str, Any]) -> None:
-    for name in _ADMIN_FIELDS:
-        if name in body and not caller.is_admin:
-            raise Forbidden(f"The field {name!r} is the operator's.", pointer=f"/pool/{name}")
-    if body.get("isolation") == "none" and not caller.is_admin:
-        raise Forbidden("isolation none is the operator's.", pointer="/pool/isolation")
-
-
-def _check_bounds(least: int, most: int, target: int) -> None:
-    if least > most:
-        raise Invalid(
-            f"min_nodes is {least}, more than max_nodes, which is {most}.",
-            pointer="/pool/min_nodes",
-        )
-    if not least <= target <= most:
-        raise Invalid(
-            f"target_nodes is {target}; it must be {least} to {most}.", pointer="/pool/target_nodes"
-        )

@@ -48,6 +48,10 @@ def test_pools_within_quota(world, admin, cluster, limits, name):
         ({"min_nodes": 3, "max_nodes": 2}, "/pool/min_nodes"),
         ({"min_nodes": 1, "max_nodes": 2, "target_nodes": 3}, "/pool/target_nodes"),
         ({"flavor": "nothing"}, "/pool/flavor"),
+        ({"engine": "none"}, "/pool/engine"),
+        ({"engine_options": {"a": "b"}}, "/pool/engine_options"),
+        ({"on_shortage": "fail"}, "/pool/on_shortage"),
+        ({"reservation": "mine"}, "/pool/reservation"),
     ],
 )
 def test_pools_that_make_no_sense(world, cluster, values, pointer):

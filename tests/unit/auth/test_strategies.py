@@ -155,22 +155,22 @@ def test_a_refusal_does_not_tell_which_users_there_are(conf, tmp_path, monkeypat
     assert set(spent.values()) == {2 ** max(costs)}
 
 
-GOOD = "a:" + bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode() + "\n"
+GOOD = "a:$2b$04$" + "a" * 53 + "\n"
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        GOOD + "bob:$apr1$x$y\n",
-        GOOD + "bob:plain\n",
-        GOOD + "bob\n",
-        GOOD + ":$2b$04$" + "a" * 53 + "\n",
-        GOOD + "bob:$2b$99$" + "a" * 53 + "\n",
-        GOOD + "bob:$2b$04$short\n",
+        "bob:$apr1$x$y\n",
+        "bob:plain\n",
+        "bob\n",
+        ":$2b$04$" + "a" * 53 + "\n",
+        "bob:$2b$99$" + "a" * 53 + "\n",
+        "bob:$2b$04$short\n",
     ],
 )
 def test_a_wrong_line_is_told_at_the_start(conf, tmp_path, wrong):
-    (tmp_path / "htpasswd").write_text(wrong)
+    (tmp_path / "htpasswd").write_text(f"{GOOD}{wrong}")
     with pytest.raises(strategies.UserFileError, match="htpasswd, line 2"):
         HttpBasic(conf)
 
