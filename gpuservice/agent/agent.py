@@ -269,10 +269,11 @@ class Agent:
                     return
                 LOG.warning("not registered yet, trying again: %s", error)
                 self._closing.wait(pause)
-            except Exception as error:
-                LOG.exception("the agent failed")
-                self._fatal = error
-                return
+            except Exception:
+                # The node's own trouble (a full disk, a driver) is no word of the service: what
+                # runs goes on, under its lease if it has one.
+                LOG.exception("the agent could not do its work; trying again")
+                self._closing.wait(_MAX_BACKOFF_S)
 
     def _register(self) -> None:
         registration = Registration(

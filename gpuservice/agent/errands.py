@@ -66,8 +66,8 @@ class Errands:
             return
         except PreparationFailed as error:
             hand.fail(error.kind, str(error))
-        except LaunchError as error:
-            hand.fail("platform", str(error))
+        except LaunchError as error:  # another node may do better
+            hand.fail("node_failure", str(error))
         except NoLongerWanted:
             LOG.debug("task %s was stopped before it started", hand.order.task_id)
         except ApiError as error:

@@ -80,7 +80,12 @@ class Hands:
             if order.action == "run" and order.fault is None and order.task_id not in self._journal
         ]
         known = {order.task_id for order in orders if order.task_id in self._journal}
-        self._journal.record([order.task_id for order in startable])
+        unwritten = None
+        try:
+            self._journal.record([order.task_id for order in startable])
+        except OSError as error:
+            # None of them was started nor ever will be here; what runs goes on.
+            unwritten, startable = f"the node's journal cannot be written: {error}", []
         launches = []
         for order in orders:
             hand = self._new(order)
@@ -92,6 +97,8 @@ class Hands:
                 hand.fail("node_failure", "it was started here before and nothing is left of it")
             elif order.fault is not None:
                 hand.fail("platform", order.fault)
+            elif unwritten is not None and order.action == "run":
+                hand.fail("node_failure", unwritten)
         return launches
 
     def _stop(self, order: TaskOrder) -> None:

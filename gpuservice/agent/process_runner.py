@@ -120,13 +120,20 @@ class ProcessRunner:
         self._wish(task_id, task_files.LIMIT, {"time_limit_s": time_limit_s})
 
     def _wish(self, task_id: str, name: str, content: Mapping[str, Any]) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        number = signal.SIGUSR1
+        try:
             task_files.write_json(f"{self._directory(task_id)}/{name}", content)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            LOG.error("task %s: the wish %r cannot be written: %s", task_id, name, error)
+            if name == task_files.STOP:  # its end must not wait for room on the disk
+                number = signal.SIGKILL
         with self._lock:
             handle = self._watched.get(task_id)
             if handle is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handle, signal.SIGUSR1)
+                    signal.pidfd_send_signal(handle, number)
 
     def helper(self, task_id: str, kind: str) -> AbstractContextManager[Iterator[DataMessage]]:
         """Start a data helper for the task."""
@@ -152,9 +159,15 @@ class ProcessRunner:
 
     def wipe(self, task_id: str, result: Result | None = None) -> None:
         """Remove what the task itself could see."""
+        directory, settled = self._directory(task_id), result is None
         if result is not None:
-            task_files.settle(self._directory(task_id), result)
-        shutil.rmtree(f"{self._directory(task_id)}/box", ignore_errors=True)
+            with contextlib.suppress(OSError):
+                task_files.settle(directory, result)
+                settled = True
+        shutil.rmtree(f"{directory}/box", ignore_errors=True)
+        if result is not None and not settled:  # perhaps there is room now
+            with contextlib.suppress(OSError):
+                task_files.settle(directory, result)
 
     def clean(self, task_id: str) -> None:
         """Remove the place and give the user id back."""

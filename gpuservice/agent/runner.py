@@ -41,7 +41,7 @@ class DataMessage:
 
 
 class LaunchError(RuntimeError):
-    """The node could not make what a task needs; a platform failure."""
+    """The node could not make what a task needs: the node's failure."""
 
 
 class Runner(Protocol):

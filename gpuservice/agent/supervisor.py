@@ -48,8 +48,16 @@ def run(directory: str, events: socket.socket) -> NoReturn:
             supervisor = Supervisor(launch, events, wake)
             supervisor.tell("claimed")
             supervisor.supervise()
+        else:
+            _tell(events, "refused", os.path.basename(directory))
     finally:
         os._exit(0)
+
+
+def _tell(events: socket.socket, event: str, task_id: str) -> None:
+    message = json.dumps({"event": event, "task_id": task_id}).encode()
+    with contextlib.suppress(OSError):
+        events.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
 
 class Supervisor:
@@ -83,9 +91,7 @@ class Supervisor:
 
     def tell(self, event: str) -> None:
         """Tell the agent, if the one that ordered this task is still there; files say the rest."""
-        message = json.dumps({"event": event, "task_id": self._launch.task_id}).encode()
-        with contextlib.suppress(OSError):
-            self._events.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        _tell(self._events, event, self._launch.task_id)
 
     def supervise(self) -> None:
         """Run the task to its end and write the result."""
@@ -94,10 +100,14 @@ class Supervisor:
         kills_before = kernel_oom_kills()
         failure: dict[str, str] | None
         try:
+            task_files.reserve_result(self._launch.directory)
             self._group.create(self._launch.memory_mib, self._launch.vcpus, self._launch.devices)
             failure = self._start()
         except OSError as error:
-            failure = {"class": "platform", "evidence": f"the task could not be started: {error}"}
+            failure = {
+                "class": "node_failure",
+                "evidence": f"the task could not be started: {error}",
+            }
         if failure is None:
             self._watch()
         self._end_tree()
@@ -150,9 +160,10 @@ class Supervisor:
 
     def _announce(self) -> None:
         self._announced = True
-        task_files.write_json(
-            f"{self._launch.directory}/{task_files.STARTED}", {"started_at": self._started_at}
-        )
+        with contextlib.suppress(OSError):  # on a full disk the result says it as well
+            task_files.write_json(
+                f"{self._launch.directory}/{task_files.STARTED}", {"started_at": self._started_at}
+            )
         self.tell("started")
 
     def _must_die(self, now: float) -> bool:

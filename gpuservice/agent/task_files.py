@@ -9,6 +9,7 @@ Only ``box/work`` and the script are the task's.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,10 @@ ORDER, SUPERVISOR, STARTED, STOP, LIMIT, RESULT = (
     "limit",
     "result.json",
 )
+
+
+#: Room for any result; its evidence is at most a few thousand bytes long.
+_RESULT_BYTES = 16384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +116,18 @@ def claim(directory: str, content: dict[str, Any]) -> bool:
     """Become the one that decides about this task; false if another was first.
 
     The supervisor claims before it forks the task, a restarted agent before it says that there
-    is no supervisor: so the two can never both be right.
+    is no supervisor: so the two can never both be right. On a full disk the claim is empty, which
+    means that nobody has the task, and this is false as well.
     """
     scratch = f"{directory}/{SUPERVISOR}.{os.getpid()}.new"
-    with open(scratch, "w", encoding="ascii") as file:
-        json.dump(content, file)
+    try:
+        with open(scratch, "w", encoding="ascii") as file:
+            json.dump(content, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{directory}/{SUPERVISOR}", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+            os.unlink(scratch)
+        return False
     try:
         os.link(scratch, f"{directory}/{SUPERVISOR}")
     except FileExistsError:
@@ -125,9 +137,34 @@ def claim(directory: str, content: dict[str, Any]) -> bool:
     return True
 
 
+def reserve_result(directory: str) -> None:
+    """Take the room of the result beforehand: a task may fill the disk.
+
+    :raises OSError: when there is none.
+    """
+    handle = os.open(_reserved(directory), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, _RESULT_BYTES)
+    finally:
+        os.close(handle)
+
+
 def save_result(directory: str, result: Result) -> None:
-    """Write the result so that it is there as a whole or not at all, also after a power cut."""
-    write_json(f"{directory}/{RESULT}", asdict(result), durable=True)
+    """Write the result so that it is there as a whole or not at all, also after a power cut; in
+    the room that was reserved, if it was."""
+    content = json.dumps(asdict(result)).encode()
+    handle = os.open(_reserved(directory), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with open(handle, "wb", buffering=0) as file:
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) :]
+        os.ftruncate(handle, len(content))
+        os.fdatasync(handle)
+    os.replace(_reserved(directory), f"{directory}/{RESULT}")
+
+
+def _reserved(directory: str) -> str:
+    return f"{directory}/{RESULT}.{os.getpid()}.new"
 
 
 def settle(directory: str, result: Result) -> None:

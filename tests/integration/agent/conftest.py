@@ -114,7 +114,7 @@ def make_agent(api, tmp_path):
 
     def make(**settings):
         directory = tmp_path / f"node-{len(made)}"
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         made.append(AgentProcess(api, directory, **settings))
         return made[-1]
 

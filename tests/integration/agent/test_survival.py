@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from gpuservice.agent import process_tree
+from gpuservice.agent import isolation, process_tree
 from tests.integration.agent.conftest import supervisor_pid, until
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -146,6 +148,44 @@ def test_what_was_handed_over_is_known_to_the_next_agent(api, make_agent, refuse
     assert (failure or {}).get("class") == ("quota" if refused else None)
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 4 MiB for the state directory of the first agent."""
+    state = tmp_path / "node-0" / "state"
+    state.mkdir(parents=True)
+    try:
+        isolation.mount("tmpfs", str(state), "tmpfs", 0, "size=4m,mode=711")
+    except OSError:
+        pytest.skip("needs the right to mount")
+    yield state
+    subprocess.run(["umount", "-l", str(state)], check=True)
+
+
+@root_only
+def test_a_full_disk_loses_no_end(api, small_disk, make_agent):
+    agent = make_agent().start()
+    api.want("long", command=["sleep", "300"])
+    api.until_state("long", "running")
+    api.want("t1", script="cat /dev/zero > work 2> /dev/null; exit 7\n")
+    report = api.until_gone("t1")
+    assert (report["exit_code"], report["failure"]) == (7, None)
+    with (small_disk / "ballast").open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while file.write(bytes(65536)):
+                pass
+        with contextlib.suppress(OSError):
+            while file.write(b"0"):
+                pass
+    api.want("t2", command=["true"])
+    assert api.until_gone("t2")["failure"]["class"] == "node_failure"
+    assert len(process_tree.of_task("long")) == 1 and agent.process.poll() is None
+    api.stop("long")
+    until(lambda: process_tree.of_task("long") == [], "the stop")
+    (small_disk / "ballast").unlink()
+    api.want("t3", command=["true"])
+    assert api.until_gone("t3")["exit_code"] == 0
+
+
 @root_only
 def test_an_agent_that_comes_after_its_lease_still_keeps_tasks_apart(api, make_agent):
     api.lease_s = 1
@@ -175,7 +215,7 @@ def test_an_agent_that_cannot_keep_tasks_apart_starts_none(api, make_agent, tmp_
     agent.start()
     api.want("t1", command=["id", "-u"])
     failure = api.until_gone("t1")["failure"]
-    assert (failure["class"], api.log("t1")) == ("platform", b"")
+    assert (failure["class"], api.log("t1")) == ("node_failure", b"")
     assert "no user id left" in failure["evidence"]
     assert [one["fault"] is None for one in api.registrations] == [True, False]
     assert len(process_tree.of_task("before")) == 1
