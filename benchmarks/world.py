@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
+from oslo_db.exception import DBDeadlock
 from sqlalchemy import text
 
 from benchmarks.programs import GPUS, HOSTS, Programs, fresh_database, wait_until
@@ -117,15 +118,25 @@ class World:
             return connection.execute(text(query)).scalar()
 
     def clear_jobs(self) -> None:
-        """Empty the tables of jobs, so that every run finds the same."""
-        with self._engine.begin() as connection:
-            connection.execute(
-                text(
-                    "TRUNCATE jobs, job_elements, attempts, tasks, allocations, explanations, "
-                    "events CASCADE"
-                )
-            )
+        """Empty the tables of jobs, so that every run finds the same.
+
+        The service goes on beside it; a deadlock with one of its transactions is tried again.
+        """
+        wait_until(self._truncate, "the tables of jobs are empty")
         self._store.write(lambda uow: uow.quotas.repair())
+
+    def _truncate(self) -> bool:
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(
+                    text(
+                        "TRUNCATE jobs, job_elements, job_labels, attempts, tasks, allocations, "
+                        "explanations, events, port_leases CASCADE"
+                    )
+                )
+        except DBDeadlock:
+            return False
+        return True
 
     def insert_jobs(self, count: int, ended: bool) -> list[str]:
         """Put waiting or ended jobs in, as the service itself would have left them."""

@@ -15,7 +15,6 @@ import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable
 
 from gpuservice.agent.client import AgentClient
@@ -48,6 +47,8 @@ LOG = logging.getLogger(__name__)
 AGENT_VERSION = "1"
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
+#: Longest time that reports are gathered for, seconds.
+_MAX_COALESCE_S = 0.25
 #: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
 _KILL_WAIT_S = 30.0
 
@@ -66,7 +67,7 @@ class Agent:
     def __init__(self, user_data: UserData, state_dir: str, settings: AgentSettings) -> None:
         self._user_data, self._settings = user_data, settings
         self._state_dir = os.path.realpath(state_dir)
-        self._instance = str(uuid.uuid4())
+        self._instance = ""
         self._news = threading.Condition()
         self._dirty = False
         self._polling = False
@@ -88,6 +89,7 @@ class Agent:
         os.makedirs(self._state_dir, mode=0o700, exist_ok=True)
         self._identity_file = IdentityFile(self._state_dir, self._user_data.node_id)
         self._identity_file.hold()
+        self._instance = self._identity_file.process()
         self._watcher = threading.current_thread()
         try:
             self._secret = NodeSecret(self._identity_file, self._settings.rotate_secret_s)
@@ -321,6 +323,7 @@ class Agent:
     # The reporting thread ---------------------------------------------------------------
 
     def _report_forever(self) -> None:
+        took = 0.0
         while not self._closing.is_set():
             with self._news:
                 self._news.wait_for(
@@ -328,11 +331,15 @@ class Agent:
                 )
                 if not (self._dirty and self._polling):
                     continue
-                self._news.wait_for(self._closing.is_set, self._settings.coalesce_s)
+                # A service under load answers late, and is then told more at once.
+                pause = max(self._settings.coalesce_s, min(took, _MAX_COALESCE_S))
+                self._news.wait_for(self._closing.is_set, pause)
                 self._dirty = False
+            began = time.monotonic()
             try:
                 self._errands.ship_logs()
                 self._sync(0)
+                took = time.monotonic() - began
             except (ApiAway, ApiError) as error:
                 # The polling thread meets the same and does what is to be done.
                 LOG.debug("report failed: %s", error)

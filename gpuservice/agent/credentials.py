@@ -8,12 +8,15 @@ registration can be asked for again with the very same pair.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import time
+import uuid
 from dataclasses import asdict, dataclass, field
 
 from gpuservice.agent import task_files
+from gpuservice.agent.lease import boot_id
 
 
 class StateDirectoryBusy(RuntimeError):
@@ -51,6 +54,16 @@ class IdentityFile:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StateDirectoryBusy("another agent holds this state directory") from error
+
+    def process(self) -> str:
+        """A name for this process as the node's agent: ``<place>.<random>``.
+
+        The place is this boot of this machine and this very state directory: a copy of it, or the
+        machine after a restart, is another one.
+        """
+        held = os.fstat(self._lock)
+        place = f"{boot_id()} {held.st_dev} {held.st_ino}"
+        return f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.{uuid.uuid4()}"
 
     def release(self) -> None:
         """Let another agent in."""

@@ -8,6 +8,7 @@ import os
 import signal
 
 from gpuservice.agent import process_tree, task_files
+from gpuservice.agent.cgroups import TaskGroup
 from gpuservice.agent.lease import boot_id
 
 
@@ -29,4 +30,6 @@ def kill_node(state_dir: str, within_s: float = 10) -> None:
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 os.close(handle)
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
-        process_tree.sweep(task_id, (order.get("launch") or {}).get("uid"), within_s)
+        launch = order.get("launch") or {}
+        process_tree.sweep(task_id, launch.get("uid"), within_s)
+        TaskGroup(launch.get("groups") or {}, task_id).remove()

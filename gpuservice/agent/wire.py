@@ -103,9 +103,9 @@ class Registration:
     bootstrap: str = field(repr=False)
     secret: str = field(repr=False)
     instance: str
-    fault: str | None = None
     agent_version: str
     devices: tuple[Device, ...]
+    fault: str | None = None
     health: tuple[DeviceHealth, ...] = ()
     capabilities: Capabilities
     vcpus: int

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.errors import Forbidden, Invalid
 from gpuservice.domain.ports_store import Page, Where
 
@@ -164,11 +165,9 @@ def _value(name: str, text: str, kind: str) -> Any:
 
 def _time(name: str, text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
+        return moments.parsed(text)
+    except ValueError as error:
         raise Invalid(
-            f"{name} is {text[:80]!r}; it must be an ISO 8601 time.", pointer=f"/{name}"
+            f"{name} is {text[:80]!r}; it must be an ISO 8601 time from 1970 to 9998.",
+            pointer=f"/{name}",
         ) from error

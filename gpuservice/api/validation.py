@@ -135,6 +135,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
+def _allowed(schema: dict[str, Any]) -> str:
+    """In words, what one of several schemas allows."""
+    if "enum" in schema:
+        return ", ".join(_shown(one) for one in schema["enum"])
+    kinds = schema.get("type", "value")
+    kind = kinds if isinstance(kinds, str) else " or ".join(kinds)
+    bounds = [str(schema[name]) for name in ("minimum", "maximum") if name in schema]
+    return f"{kind} {' to '.join(bounds)}".strip()
+
+
 def _sentence(error: ValidationError) -> str:
     name, limit, value = error.validator, error.validator_value, error.instance
     where = str(error.absolute_path[-1]) if error.absolute_path else "The body"
@@ -154,6 +164,8 @@ def _sentence(error: ValidationError) -> str:
             return (
                 f"{where} is {_shown(value)}; allowed: {', '.join(_shown(one) for one in limit)}."
             )
+        case "anyOf" | "oneOf":
+            return f"{where} is {_shown(value)}; allowed: {'; '.join(map(_allowed, limit))}."
         case "const":
             return f"{where} is {_shown(value)}; it must be {_shown(limit)}."
         case "minimum" | "exclusiveMinimum":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -30,6 +31,13 @@ Environ = Mapping[str, Any]
 #: How long a verified password is remembered (as a digest), so that bcrypt runs once a minute.
 REMEMBER_S = 60.0
 _NAME_BOUND = 64
+_BCRYPT = re.compile(r"^\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}\Z")
+#: Where the file has no user at all.
+_DEFAULT_COST = 10
+
+
+class UserFileError(cfg.Error):
+    """A file of ``http_basic`` is missing or wrong; told when the program starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,19 @@ class HttpBasic:
     """Users of an htpasswd file (bcrypt), mapped to project and roles by a YAML file."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
+        """Read both files.
+
+        :raises UserFileError: naming the file and what is wrong in it.
+        """
         self._passwords = _passwords(Path(conf.api.http_basic_user_file))
-        self._users: dict[str, Any] = yaml.safe_load(
-            Path(conf.api.http_basic_identity_file).read_text(encoding="utf-8")
-        )["users"]
+        self._users = _identities(Path(conf.api.http_basic_identity_file))
+        costs = [_cost(digest) for digest in self._passwords.values()] or [_DEFAULT_COST]
+        self._highest = max(costs)
+        #: A password that nobody has, at each cost that a refusal may have to add.
+        self._nobody = {
+            cost: bcrypt.hashpw(b"nobody", bcrypt.gensalt(cost))
+            for cost in range(min(costs), self._highest + 1)
+        }
         self._known: dict[bytes, float] = {}
         self._lock = threading.Lock()
 
@@ -123,9 +140,8 @@ class HttpBasic:
         with self._lock:
             if self._known.get(digest, 0.0) > time.monotonic():
                 return True
-        # An unknown user costs the same time as a wrong password.
-        right = bcrypt.checkpw(password.encode()[:72], (stored or _NOBODY).encode())
-        if not right or stored is None:
+        if stored is None or not bcrypt.checkpw(password.encode()[:72], stored.encode()):
+            self._spend(password, stored)
             return False
         with self._lock:
             now = time.monotonic()
@@ -133,14 +149,64 @@ class HttpBasic:
             self._known[digest] = now + REMEMBER_S
         return True
 
+    def _spend(self, password: str, stored: str | None) -> None:
+        """Every refusal takes the time of the highest cost in the file, so that it does not tell
+        which users there are: a cost is the power of two of its rounds, and those add up."""
+        word = password.encode()[:72]
+        if stored is None:
+            bcrypt.checkpw(word, self._nobody[self._highest])
+            return
+        for cost in range(_cost(stored), self._highest):
+            bcrypt.checkpw(word, self._nobody[cost])
 
-_NOBODY = bcrypt.hashpw(b"nobody", bcrypt.gensalt(10)).decode()
+
+def _cost(digest: str) -> int:
+    return int(digest[4:6])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserFileError(f"{path} cannot be read: {error}") from error
 
 
 def _passwords(path: Path) -> dict[str, str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pairs = (line.partition(":") for line in lines if line and not line.startswith("#"))
-    return {user: digest.replace("$2y$", "$2b$", 1) for user, _, digest in pairs}
+    found: dict[str, str] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        user, _, digest = line.strip().partition(":")
+        if not user or not _BCRYPT.match(digest):
+            raise UserFileError(
+                f"{path}, line {number}: not a user name with a bcrypt password (htpasswd -B)."
+            )
+        found[user] = digest.replace("$2y$", "$2b$", 1)
+    return found
+
+
+def _identities(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise UserFileError(f"{path} is no YAML: {error}") from error
+    users = content.get("users") if isinstance(content, dict) else None
+    if not isinstance(users, dict):
+        raise UserFileError(f"{path} must hold users: with an entry for each.")
+    for user, entry in users.items():
+        roles = entry.get("roles", []) if isinstance(entry, dict) else None
+        if (
+            not isinstance(user, str)
+            or not isinstance(entry, dict)
+            or not entry.get("project_id")
+            or not isinstance(roles, list)
+            or not all(isinstance(role, str) for role in roles)
+        ):
+            raise UserFileError(
+                f"{path}: the entry of {str(user)!r} must be like "
+                "{project_id: vision, roles: [member]}."
+            )
+    return users
 
 
 def _basic(environ: Environ) -> tuple[str, str]:

@@ -121,3 +121,9 @@ def _queue(services: Services, pool: Pool) -> None:
             },
             _once(),
         )
+        return
+    present, _ = services.pools.page(
+        OPERATOR, Page((Where("id", "in", list(known[0].pool_ids)),)), False
+    )
+    if not present:  # what it had is gone: nothing in it would ever start
+        services.queues.change(OPERATOR, known[0].id, {"pools": [pool.id]}, None)

@@ -15,8 +15,10 @@ from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.conductor.element_ends import ElementEnds
+from gpuservice.conductor.start_trouble import StartTrouble, outcomes
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
+from gpuservice.domain.job_removal import remove_job
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.progress import Ending, Step, next_step
@@ -34,13 +36,15 @@ class Batch:
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
+    starts: list[dict[str, str | None]] = field(default_factory=list)
 
 
 class Attempts:
     """The attempts' pipeline."""
 
-    def __init__(self, deps: Deps) -> None:
+    def __init__(self, deps: Deps, trouble: StartTrouble | None = None) -> None:
         self._deps = deps
+        self._trouble = trouble or StartTrouble(deps)
 
     def step(self) -> int:
         """Handle one batch; how many attempts were looked at."""
@@ -53,6 +57,8 @@ class Attempts:
         if batch.jobs:
             self._deps.hints.send(Hint("jobs", tuple(sorted(batch.jobs))))
             self._deps.hints.send(Hint("logs", tuple(sorted(batch.jobs))))
+        for told in batch.starts:
+            self._trouble.note(told)
         for job_id in batch.removed:
             self._deps.logs.delete(job_id)
             self._deps.objects.delete(job_id)
@@ -77,6 +83,7 @@ class Attempts:
             whole.nodes |= part.nodes
             whole.jobs |= part.jobs
             whole.removed |= part.removed
+            whole.starts += part.starts
         return whole
 
     def _candidates(self, uow: UnitOfWork) -> dict[str, str]:
@@ -115,6 +122,7 @@ class Attempts:
             batch.handled += 1
             if step.end is not None:
                 ends.append((attempt, job, step.end))
+                batch.starts.append(outcomes(tasks[attempt.id]))
                 continue
             self._go_on(uow, attempt, job, tasks[attempt.id], step, batch, events)
         uow.events.add_many(events)
@@ -226,16 +234,12 @@ class Attempts:
             )
         )
 
-    @staticmethod
-    def _remove_deleted(uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:
+    def _remove_deleted(self, uow: UnitOfWork, job_ids: Sequence[str]) -> list[str]:
         """Jobs whose deletion waited for their end."""
         gone: list[str] = []
         for job in uow.jobs.get_many(job_ids):
             if job.delete_requested and job.status in JOB_ENDED:
-                for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
-                    uow.artifacts.remove(artifact.id)
-                uow.drop_explanations([job.id])
-                uow.jobs.remove(job.id)
+                remove_job(uow, job, self._deps.ids, CAUSE)
                 gone.append(job.id)
         return gone
 

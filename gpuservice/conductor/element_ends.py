@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
+from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
-from gpuservice.domain.progress import Ending
+from gpuservice.domain.progress import Ending, reason
 from gpuservice.domain.retry import Decision, decide
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus
 from gpuservice.domain.work import Attempt, Event, Job
@@ -145,7 +146,7 @@ class ElementEnds:
                 "live_elements": 0,
                 "started_at": None,
                 "not_before": now + timedelta(seconds=decision.after_s),
-                "status_reason": f"requeued after {end.failure_class}",
+                "status_reason": f"requeued after {reason(end)}"[:255],
             }
         event, status = self._final(job, end)
         self._note(uow, job, event, job.status, status, attempt, end, events)
@@ -157,7 +158,7 @@ class ElementEnds:
             "failure_class": end.failure_class,
             "exit_code": end.exit_code,
             "evidence": end.evidence,
-            "status_reason": _reason(end),
+            "status_reason": reason(end),
             _COUNTS[status]: 1,
         }
 
@@ -187,7 +188,7 @@ class ElementEnds:
                     "started_at": None,
                     "queued_at": now,
                     "not_before": now + timedelta(seconds=decision.after_s),
-                    "status_reason": f"requeued after {end.failure_class}",
+                    "status_reason": f"requeued after {reason(end)}"[:255],
                 },
             )
             uow.jobs.change(job.id, {"live_elements": Delta(-1), "waiting_elements": Delta(1)})
@@ -202,7 +203,7 @@ class ElementEnds:
                 "ended_at": now,
                 "failure_class": end.failure_class,
                 "exit_code": end.exit_code,
-                "status_reason": _reason(end),
+                "status_reason": reason(end),
             },
         )
         uow.jobs.change(job.id, {"live_elements": Delta(-1), _COUNTS[status]: Delta(1)})
@@ -220,18 +221,8 @@ class ElementEnds:
             job = uow.jobs.get(job_id) or job
         if job.waiting_elements or job.live_elements:
             return
-        event, status = _array_end(job)
-        uow.jobs.change(
-            job_id,
-            {
-                "status": status,
-                "ended_at": uow.now(),
-                "waiting_code": None,
-                "waiting_summary": None,
-                "waiting_position": None,
-                "waiting_estimated_start_at": None,
-            },
-        )
+        event, status, values = end_of_array(uow, job)
+        uow.jobs.change(job_id, values)
         uow.drop_explanations([job_id])
         events.append(
             status_change(
@@ -244,6 +235,7 @@ class ElementEnds:
                 job.status,
                 status,
                 project_id=job.project_id,
+                reason=values.get("failure_class"),
             )
         )
 
@@ -256,8 +248,7 @@ class ElementEnds:
             "ended_at": uow.now(),
             "failure_class": "cancelled",
         }
-        for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
-            uow.elements.change(job.id, element.index, values)
+        uow.elements.change_where(job.id, values, Where("status", "eq", JobStatus.QUEUED))
         uow.jobs.change(
             job.id,
             {
@@ -309,25 +300,3 @@ def _change_alike(uow: UnitOfWork, changes: Sequence[tuple[str, dict[str, Any]]]
         alike.setdefault(tuple(sorted(values)), []).append((ident, values))
     for group in alike.values():
         uow.jobs.change_each(group)
-
-
-def _reason(end: Ending) -> str | None:
-    if end.failure_class is None:
-        return None
-    message = str((end.evidence or {}).get("message", ""))
-    if not message and end.exit_code is not None:
-        message = f"exit code {end.exit_code}"
-    return f"{end.failure_class}: {message}"[:255] if message else end.failure_class
-
-
-def _array_end(job: Job) -> tuple[str, JobStatus]:
-    """(event, status) of an array of which nothing waits or runs any more."""
-    if job.status == JobStatus.CANCELLING:
-        return "cancelled", JobStatus.CANCELLED
-    if job.failed_elements + job.timed_out_elements:
-        return "fail", JobStatus.FAILED
-    if job.succeeded_elements == job.elements:
-        return "succeed", JobStatus.SUCCEEDED
-    if job.succeeded_elements:
-        return "fail", JobStatus.FAILED
-    return "cancelled", JobStatus.CANCELLED

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lost nodes: given up only when nothing of theirs can run any more.
 
-A node's supervisors end its tasks when its lease runs out. The service waits for lease, grace
-and margin after the last renewal it has seen, counted from its own return when it was away
-itself, and raises the node's epoch: whatever comes from the old one is refused from then on.
+A node's supervisors kill its tasks when its lease runs out, whatever grace a job asked for, so one
+tenant's grace keeps nobody else waiting. The service waits for lease and margin after the last
+renewal it has seen, counted from its own return when it was away itself, and raises the node's
+epoch: whatever comes from the old one is refused from then on.
 
 The service is away as well when conductors live but no process that nodes talk to: then silence
 says nothing about the nodes. It can only make giving up later, never earlier.
@@ -12,7 +13,6 @@ says nothing about the nodes. It can only make giving up later, never earlier.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuservice.conductor.deps import Deps
@@ -79,10 +79,11 @@ class Leases:
             return False
 
     def _give_up(self, node: Node, now: datetime) -> bool:
-        tasks, graces = self._deps.store.read(lambda uow: self._held(uow, node))
-        if node.status == NodeStatus.ERROR and not tasks:
+        if node.status == NodeStatus.ERROR and not self._deps.store.read(
+            lambda uow: uow.tasks.of_node(node.id)
+        ):
             return False
-        cutoff = now - self._patience(node, graces)
+        cutoff = now - self._patience(node)
         if node.last_renewal_at is None or node.last_renewal_at >= cutoff:
             return False
         if self._since is not None and self._since >= cutoff:
@@ -91,18 +92,10 @@ class Leases:
             return False
         return self._deps.store.write(lambda uow: self._fence(uow, node, cutoff))
 
-    @staticmethod
-    def _held(uow: UnitOfWork, node: Node) -> tuple[int, list[int]]:
-        """How many tasks may run there, and the grace periods of their jobs."""
-        tasks = uow.tasks.of_node(node.id)
-        jobs = uow.jobs.get_many({task.job_id for task in tasks})
-        return len(tasks), [int(job.spec["grace_period_s"]) for job in jobs]
-
-    def _patience(self, node: Node, graces: Sequence[int]) -> timedelta:
-        """Lease, the longest grace of what may run there, and a margin."""
+    def _patience(self, node: Node) -> timedelta:
+        """Lease and margin, in which supervisors notice its end and kill."""
         lease = node.lease_s or self._deps.conf.agent.lease_s
-        margin = self._deps.conf.conductor.loss_margin_s
-        return timedelta(seconds=lease + max(graces, default=0) + margin)
+        return timedelta(seconds=lease + self._deps.conf.conductor.loss_margin_s)
 
     def _off(self, node: Node) -> bool:
         """Whether nothing can run there: confirmed by the cloud where it can do that, else by the

@@ -13,12 +13,17 @@ from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JobStatus
 from gpuservice.domain.work import Job
 
+#: Jobs whose dependencies are looked at in one pass.
+_PART = 1000
+
 
 class Line:
     """Ends what waits in vain."""
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
+        #: Where the next look at dependencies begins; each pass looks at a part of the line.
+        self._after = ""
 
     def step(self) -> int:
         """Look at deadlines and dependencies; how many jobs ended."""
@@ -36,8 +41,13 @@ class Line:
         )
         found = [(job.id, "deadline") for job in late]
         waiting = uow.jobs.find(
-            Where("open", "eq", 1), Where("waiting_code", "eq", "dependency"), limit=1000
+            Where("open", "eq", 1),
+            Where("waiting_code", "eq", "dependency"),
+            Where("id", "gt", self._after),
+            order=(("id", "asc"),),
+            limit=_PART,
         )
+        self._after = waiting[-1].id if len(waiting) == _PART else ""
         specs = {job.id: JobSpec.from_dict(job.spec) for job in waiting}
         others = {
             job.id: (job.status, job.started_at is not None)

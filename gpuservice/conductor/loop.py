@@ -10,16 +10,21 @@ from datetime import timedelta
 
 from gpuservice.conductor.attempts import Attempts
 from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.drains import Drains
 from gpuservice.conductor.inventory import Inventory
 from gpuservice.conductor.leases import Leases
 from gpuservice.conductor.leftovers import Leftovers
 from gpuservice.conductor.line import Line
 from gpuservice.conductor.nodes import Nodes
 from gpuservice.conductor.pools import Pools
+from gpuservice.conductor.start_trouble import StartTrouble
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.ports import Hint
 
 LOG = logging.getLogger(__name__)
+
+#: After a wake-up a pipeline waits at least and at most so long (seconds) for others to join it.
+GATHER_S = (0.01, 0.1)
 
 
 class Conductor:
@@ -27,10 +32,12 @@ class Conductor:
 
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
-        self._attempts = Attempts(deps)
+        self._trouble = StartTrouble(deps)
+        self._attempts = Attempts(deps, self._trouble)
         self._nodes = Nodes(deps)
         self._pools = Pools(deps)
         self._leases = Leases(deps)
+        self._drains = Drains(deps)
         self._inventory = Inventory(deps)
         self._leftovers = Leftovers(deps)
         self._line = Line(deps)
@@ -41,6 +48,8 @@ class Conductor:
         self._leases.step()
         self._pools.step()
         self._nodes.step()
+        self._drains.step()
+        self._trouble.step()
         while self._attempts.step():
             continue
         self._line.step()
@@ -62,15 +71,19 @@ class Conductor:
             thread.start()
         for thread in threads:
             thread.join()
+        self._nodes.close()
 
     def _busy_attempts(self) -> None:
-        while self._attempts.step():
+        """Whole batches one after another; what came meanwhile has sent its own wake-up."""
+        while self._attempts.step() >= self._deps.conf.conductor.batch:
             continue
 
     def _infrastructure(self) -> None:
-        """Pools and nodes take turns until neither has anything to do."""
+        """Pools and nodes take turns until neither has anything to do; a slow cloud does not
+        keep the others waiting."""
+        patience = self._deps.conf.conductor.interval_s
         for _ in range(10):
-            if not self._pools.step() + self._nodes.step():
+            if not self._pools.step() + self._nodes.step(patience):
                 return
 
     def _survey(self) -> None:
@@ -80,6 +93,8 @@ class Conductor:
         self._purge()
 
     def _watch(self) -> None:
+        self._drains.step()
+        self._trouble.step()
         self._leases.step()
         self._line.step()
 
@@ -106,21 +121,27 @@ class Conductor:
         try:
             while not stop.is_set():
                 wake.clear()
+                began = self._deps.clock.monotonic()
                 try:
                     step()
                 except Busy as busy:
                     LOG.warning("The %s pipeline waits: %s", name, busy.detail)
                 except Exception:
                     LOG.exception("The %s pipeline failed; it goes on with the next pass", name)
-                _wait(stop, wake, interval)
+                took = self._deps.clock.monotonic() - began
+                if _wait(stop, wake, interval):
+                    # What wakes it in the next moment shares the pass; under load passes are
+                    # long, and the moment with them: fewer passes that do more each.
+                    stop.wait(min(max(GATHER_S[0], took / 2), GATHER_S[1]))
         finally:
             unsubscribe()
 
 
-def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:
-    """Until woken, stopped, or time is up."""
+def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> bool:
+    """Until woken (True), stopped, or time is up."""
     left = seconds
     while left > 0 and not stop.is_set():
         if wake.wait(min(left, 0.2)):
-            return
+            return True
         left -= 0.2
+    return False

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
+from gpuservice.conductor.hands import Hands
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.conductor.placing import Placing
 from gpuservice.domain.errors import Busy, CloudError
@@ -34,6 +35,8 @@ _WORK = (
     NodeStatus.REPAIRING,
     NodeStatus.DELETING,
 )
+#: States of a server that no guest can be at work in.
+_BROKEN = ("error", "off", "gone")
 #: A node that failed to build is tried again after so many seconds, times its tries so far.
 _REBUILD_S = 5
 
@@ -45,9 +48,17 @@ class Nodes:
         self._deps = deps
         self._marks = Marks(deps)
         self._placing = Placing(deps)
+        self._hands = Hands(deps.conf.conductor.cloud_threads, "conductor-cloud")
 
-    def step(self) -> int:
-        """One step for every node that wants one; how many moved. One node's trouble is its own."""
+    def step(self, patience_s: float | None = None) -> int:
+        """One step for every node that wants one; how many moved. One node's trouble is its own.
+
+        Places are given one after another (they compete for the same devices), cloud calls are
+        made side by side.
+
+        :param patience_s: how long to wait for slow calls; they go on meanwhile (None: to their
+            end).
+        """
         wanted = self._deps.store.read(
             lambda uow: uow.nodes.find(
                 Where("status", "in", _WORK), order=(("created_at", "asc"),), limit=500
@@ -55,16 +66,37 @@ class Nodes:
         )
         moved = 0
         for node in wanted:
-            try:
-                moved += self._one(node)
-            except Busy:
-                raise
-            except Exception:
-                LOG.exception("Node %s could not go on; it is tried again", node.id)
+            if node.status == NodeStatus.REQUESTED:
+                moved += self._safely(node)
+        moved += self._hands.work(
+            [(node.id, node) for node in wanted if node.status != NodeStatus.REQUESTED],
+            self._aside,
+            patience_s,
+        )
         if moved:
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
         return moved
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._hands.close()
+
+    def _aside(self, node: Node) -> bool:
+        """A node's step in a thread of its own; the next pass is woken when it moved."""
+        moved = self._safely(node)
+        if moved:
+            self._deps.hints.send(Hint("pools"))
+        return moved
+
+    def _safely(self, node: Node) -> bool:
+        try:
+            return self._one(node)
+        except Busy:
+            raise
+        except Exception:
+            LOG.exception("Node %s could not go on; it is tried again", node.id)
+            return False
 
     def _one(self, node: Node) -> bool:
         conf = self._deps.conf.conductor
@@ -103,7 +135,7 @@ class Nodes:
         """Make sure that there is one server, and wait until it is active."""
         server = self._only_server(node)
         if server is None:
-            return self._create(node, claim)
+            return self._overdue(node) or self._create(node, claim)
         if server.state == "error":
             self._deps.cloud.delete_node(server.server_id)
             return self._failed(node, server.fault or "the cloud could not build it")
@@ -199,7 +231,7 @@ class Nodes:
     def _watch_build(self, node: Node) -> bool:
         """Waiting for the agent's registration (which moves the node on)."""
         server = self._only_server(node)
-        if server is None or server.state in ("error", "off", "gone"):
+        if server is None or server.state in _BROKEN:
             return self._failed(node, "the server went away before it registered")
         return self._overdue(node)
 
@@ -227,17 +259,14 @@ class Nodes:
 
     # -- checking, repairing, deleting -----------------------------------------------------
     def _check(self, node: Node) -> bool:
-        """Visible is not usable: every device of the node must be healthy.
+        """Visible is not usable: its server must be there and every device of it healthy.
 
-        A fast guest registers before its server was seen active: what the cloud knows of it is
-        written down now.
+        A guest may have registered again while its server was being replaced.
         """
-        known: dict[str, Any] = {}
-        if node.server_id is None or node.address is None:
-            server = self._only_server(node)
-            if server is None:
-                return self._failed(node, "its server is gone")
-            known = {"server_id": server.server_id, "address": server.address}
+        server = self._only_server(node)
+        if server is None or server.state in _BROKEN:
+            return self._failed(node, "its server is gone")
+        known = {"server_id": server.server_id, "address": server.address}
 
         def work(uow: UnitOfWork) -> bool:
             devices = uow.devices.find(Where("node_id", "eq", node.id))
@@ -277,6 +306,9 @@ class Nodes:
             return False
 
         def work(uow: UnitOfWork) -> bool:
+            fresh = uow.nodes.get(node.id, lock=True)
+            if fresh is None or (fresh.status, fresh.epoch) != (node.status, node.epoch):
+                return False  # its guest came back, or it is to go: it keeps its place
             place = self._placing.again(uow, node)
             if place is None:
                 return False

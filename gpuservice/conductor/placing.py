@@ -11,7 +11,7 @@ from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports_store import UnitOfWork, Where
-from gpuservice.domain.states import NodeStatus
+from gpuservice.domain.states import NODE_COUNTED, NodeStatus
 
 
 class Placing:
@@ -86,7 +86,7 @@ class Placing:
         others = uow.nodes.find(
             Where("host_id", "eq", host_id),
             Where("id", "ne", node.id),
-            Where("status", "ne", NodeStatus.DELETED),
+            Where("status", "in", NODE_COUNTED),
         )
         return (
             sum(one.vcpus for one in others) + node.vcpus <= host.vcpus
@@ -104,7 +104,7 @@ class Placing:
         for other in uow.nodes.find(
             Where("host_id", "notnull"),
             Where("id", "ne", node.id),
-            Where("status", "ne", NodeStatus.DELETED),
+            Where("status", "in", NODE_COUNTED),
         ):
             cpus, memory = used.get(str(other.host_id), (0, 0))
             used[str(other.host_id)] = (cpus + other.vcpus, memory + other.memory_mib)

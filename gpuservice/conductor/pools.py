@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import Busy, QuotaExceeded
+from gpuservice.domain.host_orders import HEARS, order_of
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.pools import IN_SIZE, counted, new_nodes, surplus
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import room
-from gpuservice.domain.states import NODE, NodeStatus, PoolStatus
+from gpuservice.domain.states import NODE, NODE_COUNTED, NodeStatus, PoolStatus
 
 LOG = logging.getLogger(__name__)
+
+#: How long the nodes of a deleted pool wait for their tasks, whatever grace those want.
+_LONGEST_FAREWELL = timedelta(minutes=10)
 
 _LIVE = (
     PoolStatus.CREATING,
@@ -59,7 +64,7 @@ class Pools:
             if pool is None or pool.status == PoolStatus.DELETED:
                 return False
             nodes = uow.nodes.find(
-                Where("pool_id", "eq", pool_id), Where("status", "ne", NodeStatus.DELETED)
+                Where("pool_id", "eq", pool_id), Where("status", "in", NODE_COUNTED)
             )
             if pool.status == PoolStatus.DELETING:
                 return self._delete(uow, pool, nodes)
@@ -71,19 +76,23 @@ class Pools:
         return self._deps.store.write(work)
 
     def _host_orders(self, uow: UnitOfWork, nodes: list[Node]) -> bool:
-        """A host that is to be emptied cordons or drains the nodes on it."""
+        """A host that is to be emptied cordons or drains the nodes on it, one that is back
+        lets them serve again; for those that came to be after the request."""
         hosts = {
-            host.id: host.status
+            host.id: host
             for host in uow.hosts.get_many({node.host_id for node in nodes if node.host_id})
         }
         moved = False
         for node in nodes:
-            status = hosts.get(str(node.host_id), "enabled")
-            event = {"cordoned": "cordon", "draining": "drain", "maintenance": "drain"}.get(status)
-            if node.status != NodeStatus.READY and (event == "cordon" or not node.live_tasks):
-                continue  # cordoned and empty is what was wanted
-            if event is not None and NODE.allows(node.status, event):
-                moved = self._marks.node(uow, node, event, reason=f"host_{status}") or moved
+            host = hosts.get(str(node.host_id))
+            order = order_of(host, node) if node.status in HEARS else None
+            if order is None:
+                continue
+            if order.event is None:
+                uow.nodes.change(node.id, order.values, Where("status", "eq", node.status))
+                continue
+            reason = order.values.get("status_reason")
+            moved = self._marks.node(uow, node, order.event, order.values, reason) or moved
         return moved
 
     def _drained(self, uow: UnitOfWork, nodes: list[Node]) -> bool:
@@ -91,7 +100,8 @@ class Pools:
         moved = False
         for node in nodes:
             if node.status == NodeStatus.DRAINING and node.live_tasks == 0:
-                moved = self._marks.node(uow, node, "cordon", reason="drained") or moved
+                values = {"drain_deadline_at": None}
+                moved = self._marks.node(uow, node, "cordon", values, "drained") or moved
         return moved
 
     # -- size ------------------------------------------------------------------------------
@@ -187,11 +197,7 @@ class Pools:
         fresh = uow.pools.get(pool.id)
         if fresh is None:
             return False
-        nodes = [
-            node
-            for node in uow.nodes.find(Where("pool_id", "eq", pool.id))
-            if node.status in IN_SIZE
-        ]
+        nodes = uow.nodes.find(Where("pool_id", "eq", pool.id), Where("status", "in", IN_SIZE))
         serving = sum(
             node.status in (NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING)
             for node in nodes
@@ -223,6 +229,30 @@ class Pools:
         for node in nodes:
             if not NODE.allows(node.status, "delete"):
                 continue
+            if self._is_emptied(uow, node):
+                continue
             # What runs there ends with its server; until then it is not counted as ended.
             moved = self._marks.node(uow, node, "delete", reason="pool_deleted") or moved
         return moved
+
+    def _is_emptied(self, uow: UnitOfWork, node: Node) -> bool:
+        """Whether a node that is to go still waits for its tasks: they are stopped with their
+        grace and put in line again, which does not count as an attempt."""
+        if not node.live_tasks or node.status not in HEARS:
+            return False
+        now = uow.now()
+        if node.status != NodeStatus.DRAINING:
+            values = {"drain_deadline_at": now, "status_reason": "pool_deleted"}
+            return self._marks.node(uow, node, "drain", values, "pool_deleted")
+        if node.status_reason != "pool_deleted":
+            uow.nodes.change(
+                node.id,
+                {
+                    "drain_deadline_at": now,
+                    "status_reason": "pool_deleted",
+                    "status_changed_at": now,
+                },
+                Where("status", "eq", node.status),
+            )
+            return True
+        return now - node.status_changed_at < _LONGEST_FAREWELL

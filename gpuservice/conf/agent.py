@@ -31,7 +31,10 @@ OPTS: list[cfg.Opt] = [
         help="After this long without an agent a task is ended by its supervisor, in seconds.",
     ),
     cfg.ListOpt(
-        "file_roots", default=[], help="Directories below which file:// inputs and outputs may lie."
+        "file_roots",
+        default=[],
+        help="Directories below which file:// inputs and outputs may lie. Set for the API too, it "
+        "refuses others when a job is submitted; the node refuses them in any case.",
     ),
     cfg.ListOpt(
         "denied_networks",

@@ -16,8 +16,8 @@ OPTS: list[cfg.Opt] = [
         "loss_margin_s",
         default=30,
         min=0,
-        help="Added to the lease (and the grace of its tasks) before a silent node is given "
-        "up, in seconds.",
+        help="Added to the lease before a silent node is given up, in seconds: in this time "
+        "its supervisors notice the lease's end and kill what runs there.",
     ),
     cfg.IntOpt(
         "build_timeout_s",
@@ -36,6 +36,14 @@ OPTS: list[cfg.Opt] = [
         default=30,
         min=1,
         help="How often hosts and devices are read from the cloud, in seconds.",
+    ),
+    cfg.IntOpt(
+        "cloud_threads",
+        default=16,
+        min=1,
+        max=256,
+        help="How many nodes are built, repaired or deleted at the same time: that many calls of "
+        "the cloud may be under way.",
     ),
     cfg.IntOpt(
         "claim_s",

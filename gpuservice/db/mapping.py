@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
+from gpuservice.db.prepared import Prepared
 from gpuservice.db.types import Json, JsonTuple, UtcDateTime, exact_string
 
 T = TypeVar("T")
@@ -123,6 +124,7 @@ class Mapper(Generic[T]):
         # Built once: SQLAlchemy then finds their compiled forms without looking at each column.
         self.selection: Select[Any] = select(*self.columns)
         self.insertion: Insert = insert(table)
+        self.prepared = Prepared(table, self.selection)
 
     def load(self, row: Sequence[Any]) -> T:
         """The dataclass of a row selected with ``columns``."""

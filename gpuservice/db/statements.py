@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table, and_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Insert, Table, and_, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gpuservice.domain.errors import Invalid
@@ -21,16 +21,22 @@ def _or_null(column: Any, differs: ColumnElement[bool]) -> ColumnElement[bool]:
     return differs | column.is_(None) if column.nullable else differs
 
 
+def _listed(value: Any) -> Any:
+    """A parameter stays one: its values come with each execution."""
+    return value if isinstance(value, BindParameter) else list(value)
+
+
 _OPS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
     "eq": lambda column, value: column == value,
     "ne": lambda column, value: _or_null(column, column != value),
-    "in": lambda column, value: column.in_(list(value)),
-    "notin": lambda column, value: _or_null(column, column.not_in(list(value))),
+    "in": lambda column, value: column.in_(_listed(value)),
+    "notin": lambda column, value: _or_null(column, column.not_in(_listed(value))),
     "lt": lambda column, value: column < value,
     "le": lambda column, value: column <= value,
     "gt": lambda column, value: column > value,
     "ge": lambda column, value: column >= value,
     "null": lambda column, value: column.is_(None),
+    "due": lambda column, value: column.is_(None) | (column <= value),
     "notnull": lambda column, value: column.is_not(None),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 
 from sqlalchemy import Connection, text
 
@@ -48,31 +49,117 @@ class DatabaseUnitOfWork:
         self._ids = ids
         self._defaults = defaults
         self._time: datetime | None = None
-        self.gpu_types = TableRepository[GpuType](connection, tables.GPU_TYPE_ROWS, self.now)
-        self.hosts = TableRepository[Host](connection, tables.HOST_ROWS, self.now)
-        self.devices = Devices(connection, tables.DEVICE_ROWS, self.now)
-        self.flavors = TableRepository[Flavor](connection, tables.FLAVOR_ROWS, self.now)
-        self.pools = TableRepository[Pool](connection, tables.POOL_ROWS, self.now)
-        self.nodes = Nodes(connection, tables.NODE_ROWS, self.now)
-        self.queues = TableRepository[Queue](connection, tables.QUEUE_ROWS, self.now)
-        self.jobs = Jobs(connection, tables.JOB_ROWS, self.now)
-        self.elements = Elements(connection)
-        self.attempts = TableRepository[Attempt](connection, tables.ATTEMPT_ROWS, self.now)
-        self.quotas = Quotas(connection, defaults)
-        self.tasks = Tasks(connection, self.now, self.devices, self.nodes, self.quotas)
-        self.allocations = Allocations(connection, self.now)
-        self.artifacts = TableRepository[Artifact](connection, tables.ARTIFACT_ROWS, self.now)
-        self.checkpoints = TableRepository[CheckpointSet](
-            connection, tables.CHECKPOINT_ROWS, self.now
-        )
-        self.services = TableRepository[ServiceRecord](connection, tables.SERVICE_ROWS, self.now)
-        self.events = records.Events(connection, tables.EVENT_ROWS, self.now)
-        self.scheduling = SchedulingReads(connection)
-        self._explanations = records.Explanations(connection)
-        self._ports = records.PortLeases(connection)
-        self._keys = records.IdempotencyKeys(connection)
-        self._epochs = records.Epochs(connection)
-        self._leases = records.WorkLeases(connection)
+
+    # The repositories, each made when it is first asked for: a transaction needs a few of them.
+    @cached_property
+    def gpu_types(self) -> TableRepository[GpuType]:
+        """The GPU types."""
+        return TableRepository[GpuType](self.connection, tables.GPU_TYPE_ROWS, self.now)
+
+    @cached_property
+    def hosts(self) -> TableRepository[Host]:
+        """The hosts."""
+        return TableRepository[Host](self.connection, tables.HOST_ROWS, self.now)
+
+    @cached_property
+    def devices(self) -> Devices:
+        """The devices."""
+        return Devices(self.connection, tables.DEVICE_ROWS, self.now)
+
+    @cached_property
+    def flavors(self) -> TableRepository[Flavor]:
+        """The flavors."""
+        return TableRepository[Flavor](self.connection, tables.FLAVOR_ROWS, self.now)
+
+    @cached_property
+    def pools(self) -> TableRepository[Pool]:
+        """The pools."""
+        return TableRepository[Pool](self.connection, tables.POOL_ROWS, self.now)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The nodes."""
+        return Nodes(self.connection, tables.NODE_ROWS, self.now)
+
+    @cached_property
+    def queues(self) -> TableRepository[Queue]:
+        """The queues."""
+        return TableRepository[Queue](self.connection, tables.QUEUE_ROWS, self.now)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The jobs."""
+        return Jobs(self.connection, tables.JOB_ROWS, self.now)
+
+    @cached_property
+    def elements(self) -> Elements:
+        """The elements."""
+        return Elements(self.connection)
+
+    @cached_property
+    def attempts(self) -> TableRepository[Attempt]:
+        """The attempts."""
+        return TableRepository[Attempt](self.connection, tables.ATTEMPT_ROWS, self.now)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The quotas."""
+        return Quotas(self.connection, self._defaults)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The tasks."""
+        return Tasks(self.connection, self.now, self.devices, self.nodes, self.quotas)
+
+    @cached_property
+    def allocations(self) -> Allocations:
+        """The allocations."""
+        return Allocations(self.connection, self.now)
+
+    @cached_property
+    def artifacts(self) -> TableRepository[Artifact]:
+        """The artifacts."""
+        return TableRepository[Artifact](self.connection, tables.ARTIFACT_ROWS, self.now)
+
+    @cached_property
+    def checkpoints(self) -> TableRepository[CheckpointSet]:
+        """The checkpoints."""
+        return TableRepository[CheckpointSet](self.connection, tables.CHECKPOINT_ROWS, self.now)
+
+    @cached_property
+    def services(self) -> TableRepository[ServiceRecord]:
+        """The services."""
+        return TableRepository[ServiceRecord](self.connection, tables.SERVICE_ROWS, self.now)
+
+    @cached_property
+    def events(self) -> records.Events:
+        """The events."""
+        return records.Events(self.connection, tables.EVENT_ROWS, self.now)
+
+    @cached_property
+    def scheduling(self) -> SchedulingReads:
+        """What the scheduler reads."""
+        return SchedulingReads(self.connection)
+
+    @cached_property
+    def _explanations(self) -> records.Explanations:
+        return records.Explanations(self.connection)
+
+    @cached_property
+    def _ports(self) -> records.PortLeases:
+        return records.PortLeases(self.connection)
+
+    @cached_property
+    def _keys(self) -> records.IdempotencyKeys:
+        return records.IdempotencyKeys(self.connection)
+
+    @cached_property
+    def _epochs(self) -> records.Epochs:
+        return records.Epochs(self.connection)
+
+    @cached_property
+    def _leases(self) -> records.WorkLeases:
+        return records.WorkLeases(self.connection)
 
     def now(self) -> datetime:
         """The database's time, read once; the clock's own with the embedded database."""
@@ -101,9 +188,9 @@ class DatabaseUnitOfWork:
         """Forget."""
         self._explanations.drop(job_ids)
 
-    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first free port, leased to the attempt."""
-        return self._ports.lease(address, ports, attempt_id)
+    def lease_ports(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """A free port for each attempt (id -> address), where one is left."""
+        return self._ports.lease(ports, wanted)
 
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""

@@ -163,6 +163,13 @@ class Busy(GpuServiceError):
     title = "Busy"
 
 
+class StoreFull(Busy):
+    """Logs or objects have no room on disk (503): an operator must make some."""
+
+    code = "gpu.store.full"
+    title = "Store full"
+
+
 class NodeFenced(Conflict):
     """The node's epoch is over: its tasks were given up (409)."""
 

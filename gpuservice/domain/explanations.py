@@ -10,8 +10,10 @@ _ADVICE = {
     "user_code": "Look at the end of the log; the program ended with an error of its own.",
     "image": "Check the command, the script's first line and the image: the program was not "
     "found or cannot be executed there.",
-    "data": "Check the inputs: one of them is missing or cannot be read.",
-    "permission": "Check the access rights of inputs, outputs and secrets.",
+    "data": "Check inputs and outputs: one could not be fetched, or not be delivered to its "
+    "target; the evidence names it.",
+    "permission": "Check the access rights of inputs and of the targets of outputs; the evidence "
+    "names the one at fault.",
     "node_failure": "The node was lost. Submit again, or let retry do it.",
     "gpu_failure": "A GPU failed. Submit again, or let retry do it.",
     "out_of_memory": "Ask for more memory_mib, or use less.",

@@ -40,13 +40,17 @@ class GpuType(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host(Row):
-    """A machine that has GPUs: hypervisor, bare metal, or stand-alone."""
+    """A machine that has GPUs: hypervisor, bare metal, or stand-alone.
+
+    ``drain_deadline_at``: until then work may go on there while it is drained (null: to its end).
+    """
 
     name: str
     kind: str = "hypervisor"
     state: str = "up"
     status: str = "enabled"
     status_reason: str | None = None
+    drain_deadline_at: datetime | None = None
     rack: str | None = None
     zone: str | None = None
     link_domain: str | None = None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuservice.domain.data_urls import check_source, check_target
 from gpuservice.domain.errors import Invalid
 
 PRIORITIES = {"low": 100, "normal": 500, "high": 700, "urgent": 900}
@@ -30,6 +31,9 @@ RESERVED_ENV = frozenset(
     }
 )
 RESERVED_PREFIX = "GPUSERVICE_"
+
+#: Linux takes no longer argument or variable, its closing NUL included (MAX_ARG_STRLEN).
+MAX_WORD_BYTES = 32 * 4096
 
 _RETRY = {"max_attempts": 3, "backoff_s": 10, "on": ["node_failure", "gpu_failure"]}
 
@@ -54,6 +58,12 @@ _DEFAULTS: dict[str, Any] = {
     "notify": [],
     "labels": {},
     "hold": False,
+}
+
+#: What a request may say once a driver does it; until then it is refused, never ignored.
+_NO_DRIVER = {
+    "secrets": "secret stores; leave out secrets",
+    "image": "container images; without image a task runs in its node's own environment",
 }
 
 _WINDOWS = re.compile(r"^[A-Za-z]:")
@@ -139,24 +149,25 @@ def _check(spec: Mapping[str, Any]) -> None:
             + ("both." if given else "neither."),
             pointer="/job/command",
         )
+    _check_words(spec)
     for name in spec["env"]:
         if name in RESERVED_ENV or name.startswith(RESERVED_PREFIX):
             raise Invalid(
                 f"The variable {name!r} is set by the service; choose another name.",
                 pointer=f"/job/env/{name}",
             )
-    for index, secret in enumerate(spec["secrets"]):
-        if secret["env"] in RESERVED_ENV or secret["env"].startswith(RESERVED_PREFIX):
-            raise Invalid(
-                f"The variable {secret['env']!r} is set by the service.",
-                pointer=f"/job/secrets/{index}/env",
-            )
+    for name, what in _NO_DRIVER.items():
+        if spec[name]:
+            raise Invalid(f"This deployment has no driver for {what}.", pointer=f"/job/{name}")
     if spec["workdir"] is not None:
         check_path(spec["workdir"], "/job/workdir")
     for index, one in enumerate(spec["inputs"]):
         check_path(one["path"], f"/job/inputs/{index}/path")
+        check_source(one["source"], one["path"], f"/job/inputs/{index}/source")
     for index, one in enumerate(spec["outputs"]):
         check_path(one["path"], f"/job/outputs/{index}/path")
+        if one.get("target") is not None:
+            check_target(one["target"], f"/job/outputs/{index}/target")
     if spec["checkpoint"] is not None:
         check_path(spec["checkpoint"]["path"], "/job/checkpoint/path")
     array = spec["array"]
@@ -165,6 +176,26 @@ def _check(spec: Mapping[str, Any]) -> None:
             f"max_running is {array['max_running']}, more than the array's size {array['size']}.",
             pointer="/job/array/max_running",
         )
+
+
+def _check_words(spec: Mapping[str, Any]) -> None:
+    """What execve(2) would refuse on every node is refused here."""
+    words = spec["command"] or ()
+    if words and not words[0]:
+        raise Invalid(
+            "The command's first word is empty; it must name the program.",
+            pointer="/job/command/0",
+        )
+    sizes = {f"/job/command/{at}": word for at, word in enumerate(words)}
+    sizes |= {f"/job/env/{name}": f"{name}={value}" for name, value in spec["env"].items()}
+    for pointer, word in sizes.items():
+        # No character takes more than four bytes, so that most need not be encoded.
+        if 4 * len(word) >= MAX_WORD_BYTES and len(word.encode()) >= MAX_WORD_BYTES:
+            raise Invalid(
+                f"{word[:40]!r}... has {len(word.encode())} bytes; a program's argument or "
+                f"variable must have less than {MAX_WORD_BYTES}.",
+                pointer=pointer,
+            )
 
 
 def check_path(path: str, pointer: str) -> None:

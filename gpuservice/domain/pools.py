@@ -79,3 +79,13 @@ def to_remove(nodes: Sequence[Node], surplus: int) -> list[Node]:
     free = [node for node in nodes if node.live_tasks == 0]
     free.sort(key=lambda node: (rank.get(NodeStatus(node.status), 9), node.created_at, node.id))
     return free[: max(surplus, 0)]
+
+
+def serves(pool: Pool, project_id: str | None) -> bool:
+    """Whether a queue of a project (None: a cloud-wide one) may have the pool."""
+    return (
+        project_id is None
+        or pool.project_id == project_id
+        or "*" in pool.shared_with
+        or project_id in pool.shared_with
+    )

@@ -56,8 +56,12 @@ class LiveTask:
 class SchedulingReads(Protocol):
     """Read models for the planner's snapshot; nothing of history is touched."""
 
-    def waiting(self) -> list[WaitingJob]:
-        """Every job with elements that wait, held ones too, in order of submission."""
+    def waiting_versions(self) -> list[tuple[str, int]]:
+        """(id, version) of every job with elements that wait, held ones too, in order of
+        submission."""
+
+    def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
+        """Those jobs, all or some of them, in order of submission."""
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs."""

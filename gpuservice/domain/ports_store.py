@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.ports_scheduling import SchedulingReads
@@ -37,7 +37,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """One condition of a query: ``op`` is eq, ne, in, notin, lt, le, gt, ge, null, notnull."""
+    """One condition of a query: ``op`` is eq, ne, in, notin, lt, le, gt, ge, null, notnull, or due
+    (null or le)."""
 
     field: str
     op: str
@@ -65,6 +66,11 @@ class Page:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+#: Whether rows that are read are locked until the unit of work ends: for a change of them, or
+#: (``share``) only against being changed or removed by others, as what a new row refers to.
+Lock = bool | Literal["share"]
+
+
 class Repository(Protocol[T]):
     """What can be done with the rows of one noun. Ids are UUID strings."""
 
@@ -80,7 +86,7 @@ class Repository(Protocol[T]):
         self,
         *where: Where,
         limit: int | None = None,
-        lock: bool = False,
+        lock: Lock = False,
         skip_locked: bool = False,
         order: Sequence[tuple[str, str]] = (),
     ) -> list[T]:
@@ -105,15 +111,24 @@ class Repository(Protocol[T]):
         ``generation`` with ``edit``). A value may be a :class:`Delta`. False if no row
         matched."""
 
-    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
+    def change_each(
+        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+    ) -> int:
         """Other values for each of many rows (all with the same keys, one executemany); values
-        may be :class:`Delta`. How many rows matched in all."""
+        may be :class:`Delta`. How many rows matched in all.
+
+        :param silent: a note beside the row, not a change of it: ``version`` and ``updated_at``
+            stay.
+        """
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many rows matched."""
 
     def remove(self, ident: str, *where: Where) -> bool:
         """Delete one row if it meets ``where``."""
+
+    def remove_where(self, *where: Where) -> int:
+        """Delete every row that meets ``where`` (which must say something); how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,9 @@ class QuotaRepository(Protocol):
     def repair(self) -> int:
         """Set the ledger to the recount; how many rows changed."""
 
+    def effective_limits(self, project_id: str) -> dict[str, int]:
+        """The project's limits, defaults filled in, in one query."""
+
     def states(self, project_id: str) -> list[QuotaState]:
         """Limits (defaults filled in) with use, by name."""
 
@@ -281,6 +299,12 @@ class ElementRepository(Protocol):
     def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""
 
+    def change_where(self, job_id: str, values: Mapping[str, Any], *where: Where) -> int:
+        """Conditional update of all of a job in one statement; how many."""
+
+    def remove_of(self, job_id: str) -> None:
+        """Delete all of a job."""
+
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""
 
@@ -322,8 +346,9 @@ class UnitOfWork(Protocol):
     def drop_explanations(self, job_ids: Sequence[str]) -> None:
         """Forget (the job started or ended)."""
 
-    def lease_ports(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first of ``ports`` free at ``address``, leased until ``release_ports``."""
+    def lease_ports(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """For each attempt (id -> address) the first of ``ports`` free at its address, leased
+        until ``release_ports``; an attempt for which none is left is missing."""
 
     def release_ports(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""

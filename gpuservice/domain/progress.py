@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from signal import Signals
 from typing import Any
 
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, TaskStatus
@@ -112,7 +113,7 @@ def ending(attempt: Attempt, tasks: Sequence[Task]) -> Ending:
     lost = [task for task in failed if failure_class(task) == "node_failure"]
     if lost:
         return Ending(AttemptOutcome.NODE_FAILURE, "node_failure", None, _evidence(lost[0]))
-    if attempt.stop_reason in ("requeue", "preempted"):
+    if attempt.stop_reason in ("requeue", "preempted", "drained"):
         return Ending(AttemptOutcome.PREEMPTED, "preempted")
     if not failed:
         return Ending(AttemptOutcome.SUCCEEDED, None, 0)
@@ -146,3 +147,24 @@ def _evidence(task: Task) -> dict[str, Any]:
     if task.failure_evidence:
         facts["message"] = task.failure_evidence
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def reason(end: Ending) -> str | None:
+    """One line on why an attempt ended badly: the class and what is known of it."""
+    if end.failure_class is None:
+        return None
+    evidence = end.evidence or {}
+    what = str(evidence.get("message", ""))
+    if not what and evidence.get("signal") is not None:
+        what = f"killed by signal {_named(evidence['signal'])}"
+    elif not what and end.exit_code is not None:
+        what = f"exit code {end.exit_code}"
+    return f"{end.failure_class}: {what}"[:255] if what else end.failure_class
+
+
+def _named(number: int) -> str:
+    """``9 (SIGKILL)``; most real-time signals have no name."""
+    try:
+        return f"{number} ({Signals(number).name})"
+    except ValueError:
+        return str(number)

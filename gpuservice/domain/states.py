@@ -102,6 +102,8 @@ JOB_ENDED: frozenset[str] = frozenset(
 JOB_LIVE: frozenset[str] = frozenset(set(JobStatus) - JOB_ENDED)
 #: Node statuses in which a node exists for the quota (from ``requested`` to ``deleted``).
 NODE_COUNTED: frozenset[str] = frozenset(set(NodeStatus) - {NodeStatus.DELETED})
+#: Pool statuses in which a pool exists for its users and for the quota.
+POOL_COUNTED: frozenset[str] = frozenset(set(PoolStatus) - {PoolStatus.DELETED})
 #: Node statuses in which a node's tasks go on running.
 NODE_SERVING: frozenset[str] = frozenset(
     {NodeStatus.READY, NodeStatus.CORDONED, NodeStatus.DRAINING}

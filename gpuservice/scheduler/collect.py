@@ -13,12 +13,12 @@ from gpuservice.domain.health import usable
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.isolation import one_project_at_a_time, unproved
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.pools import IN_SIZE
+from gpuservice.domain.pools import IN_SIZE, serves
 from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
-from gpuservice.domain.states import NodeStatus, PoolStatus, QueueStatus
+from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus, QueueStatus
 from gpuservice.planner import snapshot as plan_input
 
 _COMING = (
@@ -40,7 +40,8 @@ class Collected:
 
 
 class Collector:
-    """Collects snapshots. Specs of jobs never change, so their shapes are kept between passes.
+    """Collects snapshots. Rows of waiting jobs are kept between passes and read again when their
+    version has changed; specs of jobs never change.
 
     :param defaults: quota limits of projects without their own, in stored units.
     """
@@ -48,15 +49,15 @@ class Collector:
     def __init__(self, defaults: Mapping[str, int]) -> None:
         self._defaults = defaults
         self._specs: dict[str, JobSpec] = {}
+        self._rows: dict[str, WaitingJob] = {}
+        self._made: dict[str, tuple[WaitingJob, bool, plan_input.PendingJob]] = {}
 
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
         now = uow.now()
         pools = {
             pool.id: pool
-            for pool in uow.pools.find(
-                Where("status", "notin", (PoolStatus.DELETED, PoolStatus.DELETING))
-            )
+            for pool in uow.pools.find(Where("status", "in", POOL_COUNTED - {PoolStatus.DELETING}))
         }
         nodes = [
             node
@@ -90,7 +91,11 @@ class Collector:
             queues=tuple(
                 plan_input.QueueState(
                     queue.id,
-                    tuple(one for one in queue.pool_ids if one in pools),
+                    tuple(
+                        one
+                        for one in queue.pool_ids
+                        if one in pools and serves(pools[one], queue.project_id)
+                    ),
                     queue.status != QueueStatus.CLOSED,
                 )
                 for queue in uow.queues.find(order=(("id", "asc"),))
@@ -109,22 +114,45 @@ class Collector:
 
     # -- pending ---------------------------------------------------------------------------
     def _pending(self, uow: UnitOfWork, now: datetime) -> tuple[plan_input.PendingJob, ...]:
-        waiting = uow.scheduling.waiting()
-        known = {job.id for job in waiting}
-        self._specs = {ident: spec for ident, spec in self._specs.items() if ident in known}
-        missing = [job.id for job in waiting if job.id not in self._specs]
-        for ident, spec in uow.scheduling.specs(missing).items():
-            self.spec_of(ident, spec)
-        waiting = [job for job in waiting if job.id in self._specs]
+        waiting = self._waiting(uow)
         others = self._others(uow)
         closed = {queue.id for queue in uow.queues.find(Where("status", "eq", QueueStatus.CLOSED))}
         backing_off = uow.elements.backing_off(now)
-        return tuple(
-            _pending_job(
-                job, self._specs[job.id], number, now, others, closed, backing_off.get(job.id, 0)
-            )
-            for number, job in enumerate(waiting)
-        )
+        made = self._made
+        self._made = {}
+        pending: list[plan_input.PendingJob] = []
+        for job in waiting:
+            shut = job.queue_id in closed
+            known = made.get(job.id)
+            if known is not None and known[0] is job and known[1] is shut:
+                self._made[job.id] = known
+                pending.append(known[2])
+                continue
+            spec = self._specs[job.id]
+            one = _pending_job(job, spec, now, others, shut, backing_off.get(job.id, 0))
+            if not spec.depends_on and job.not_before is None and job.array_size is None:
+                # Nothing but the row and the queue decides: good until the row changes.
+                self._made[job.id] = (job, shut, one)
+            pending.append(one)
+        return tuple(pending)
+
+    def _waiting(self, uow: UnitOfWork) -> list[WaitingJob]:
+        """The rows of all waiting jobs, in order of submission, each with its spec kept."""
+        versions = uow.scheduling.waiting_versions()
+        rows = {
+            ident: self._rows[ident]
+            for ident, version in versions
+            if ident in self._rows and self._rows[ident].version == version
+        }
+        changed = [ident for ident, _ in versions if ident not in rows]
+        if changed:
+            rows.update({job.id: job for job in uow.scheduling.waiting(changed)})
+        self._specs = {ident: spec for ident, spec in self._specs.items() if ident in rows}
+        missing = [ident for ident in rows if ident not in self._specs]
+        for ident, spec in uow.scheduling.specs(missing).items():
+            self.spec_of(ident, spec)
+        self._rows = rows
+        return [rows[ident] for ident, _ in versions if ident in rows and ident in self._specs]
 
     def _others(self, uow: UnitOfWork) -> dict[str, tuple[str, bool]]:
         """Status of every job that a waiting one depends on."""
@@ -171,10 +199,9 @@ def request_of(spec: JobSpec) -> plan_input.Request:
 def _pending_job(
     job: WaitingJob,
     spec: JobSpec,
-    number: int,
     now: datetime,
     others: Mapping[str, tuple[str, bool]],
-    closed: set[str],
+    closed: bool,
     backing_off: int,
 ) -> plan_input.PendingJob:
     elements = job.waiting_elements - backing_off
@@ -187,7 +214,7 @@ def _pending_job(
         blocked = Reason.HELD
     elif state != MET:
         blocked, facts = Reason.DEPENDENCY, {"unmet": len(unmet), "jobs": unmet[:10]}
-    elif job.queue_id in closed:
+    elif closed:
         blocked = Reason.QUEUE_CLOSED
     elif (job.not_before is not None and job.not_before > now) or (
         backing_off and backing_off == job.waiting_elements
@@ -203,7 +230,7 @@ def _pending_job(
         request=request_of(spec),
         priority=job.priority,
         queued_at=job.queued_at.timestamp(),
-        sequence=number,
+        sequence=int(job.created_at.timestamp() * 1e6),
         max_runtime_s=job.max_runtime_s,
         elements=max(elements, 0),
         blocked=blocked,

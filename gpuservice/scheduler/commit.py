@@ -122,18 +122,27 @@ class Committer:
             ):
                 gangs.append(builder.build(start, job, index, number, JobStatus.QUEUED))
         _take(uow, gangs)
-        gangs = [self._with_port(uow, gang) for gang in gangs]
+        gangs = self._with_ports(uow, gangs)
         _write(uow, gangs, now)
         return gangs
 
-    def _with_port(self, uow: UnitOfWork, gang: Gang) -> Gang:
-        address = gang.attempt.master_address
-        if address is None:
-            return gang
-        port = uow.lease_ports(address, self._settings.ports, gang.attempt.id)
-        if port is None:
-            raise CommitConflict(f"No free port at {address} for the gang to meet on.")
-        return replace(gang, attempt=replace(gang.attempt, master_port=port))
+    def _with_ports(self, uow: UnitOfWork, gangs: Sequence[Gang]) -> list[Gang]:
+        """The gangs, each with a port of its own to meet on."""
+        wanted = {
+            gang.attempt.id: gang.attempt.master_address
+            for gang in gangs
+            if gang.attempt.master_address is not None
+        }
+        leased = uow.lease_ports(self._settings.ports, wanted)
+        for ident, address in wanted.items():
+            if ident not in leased:
+                raise CommitConflict(f"No free port at {address} for the gang to meet on.")
+        return [
+            replace(gang, attempt=replace(gang.attempt, master_port=leased[gang.attempt.id]))
+            if gang.attempt.id in leased
+            else gang
+            for gang in gangs
+        ]
 
 
 def _startable(job: Job | None, job_id: str, count: int, now: datetime) -> Job:
@@ -155,12 +164,13 @@ def _elements(uow: UnitOfWork, job: Job, count: int, now: datetime) -> list[tupl
     """(index, attempt number) of the next ``count`` elements: those to be retried first."""
     if not job.is_array:
         return [(0, job.attempt + 1)]
-    again = uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED), limit=count)
-    chosen = [
-        (one.index, one.attempt + 1)
-        for one in again
-        if one.not_before is None or one.not_before <= now
-    ][:count]
+    again = uow.elements.of_job(
+        job.id,
+        Where("status", "eq", JobStatus.QUEUED),
+        Where("not_before", "due", now),
+        limit=count,
+    )
+    chosen = [(one.index, one.attempt + 1) for one in again]
     missing = count - len(chosen)
     if missing:
         chosen.extend((index, 1) for index in _fresh(uow, job, missing))

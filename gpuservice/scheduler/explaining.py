@@ -1,27 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explanations as they are kept: rewritten only when they changed."""
+"""Explanations as they are kept: rewritten only when they changed, and within a budget.
+
+What is new or has another reason is written at once. Where only numbers moved (one job started,
+and thousands behind it moved up by one place), the front of the line and those that were looked
+at the longest ago are written, ``REFRESHED`` of them a pass: the cost of a pass does not grow with
+the length of the line, and ``evaluated_at`` says how old an explanation is.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.ports_store import Store, UnitOfWork
 from gpuservice.domain.work import Explanation
 from gpuservice.planner.plan_types import Waiting
 
 #: Explanations written in one transaction.
 _BATCH = 200
+#: How many explanations are looked at a pass although their reason is the same.
+REFRESHED = 200
 
 
 def iso(seconds: float | None) -> str | None:
     """A planner's time as ISO 8601, to the second; None for never."""
-    if seconds is None or seconds == float("inf"):
-        return None
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+    at = moments.reckoned(seconds)
+    return None if at is None else at.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def body_of(entry: Waiting) -> dict[str, Any]:
@@ -54,19 +64,38 @@ def digest_of(body: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What this process knows of an explanation that it wrote."""
+
+    code: str
+    digest: str
+    looked: int
+
+
 class Explaining:
-    """Writes the explanations of plans. Digests written by this process are remembered."""
+    """Writes the explanations of plans. What was written by this process is remembered."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, str] = {}
+        self._known: dict[str, _Kept] = {}
+        self._pass = 0
 
     def save(self, entries: Sequence[Waiting]) -> int:
         """Write what changed; how many."""
-        bodies = {entry.job_id: body_of(entry) for entry in entries}
+        self._pass += 1
+        waiting = {entry.job_id for entry in entries}
+        self._known = {ident: old for ident, old in self._known.items() if ident in waiting}
+        chosen = self._chosen(entries)
+        bodies = {entry.job_id: body_of(entry) for entry in chosen}
         digests = {ident: digest_of(body) for ident, body in bodies.items()}
-        self._known = {ident: old for ident, old in self._known.items() if ident in digests}
-        changed = [ident for ident in bodies if self._known.get(ident) != digests[ident]]
+        changed: list[str] = []
+        for ident, digest in digests.items():
+            kept = self._known.get(ident)
+            if kept is not None and kept.digest == digest:
+                kept.looked = self._pass
+            else:
+                changed.append(ident)
         for at in range(0, len(changed), _BATCH):
             part = changed[at : at + _BATCH]
             self._store.write(
@@ -74,8 +103,27 @@ class Explaining:
                     uow, part, bodies, digests
                 )
             )
-            self._known.update({ident: digests[ident] for ident in part})
+            for ident in part:
+                code = bodies[ident]["reasons"][0]["code"]
+                self._known[ident] = _Kept(code, digests[ident], self._pass)
         return len(changed)
+
+    def _chosen(self, entries: Sequence[Waiting]) -> list[Waiting]:
+        """The entries to look at in this pass."""
+        fresh: list[Waiting] = []
+        others: list[Waiting] = []
+        for entry in entries:
+            kept = self._known.get(entry.job_id)
+            moved = kept is None or kept.code != entry.reasons[0].code
+            (fresh if moved else others).append(entry)
+        if len(others) <= REFRESHED:
+            return fresh + others
+        front = heapq.nsmallest(REFRESHED // 2, others, key=_place)
+        rest = heapq.nsmallest(
+            REFRESHED, others, key=lambda entry: self._known[entry.job_id].looked
+        )
+        chosen = {entry.job_id: entry for entry in (*front, *rest)}
+        return fresh + list(chosen.values())[:REFRESHED]
 
     def forget(self, job_ids: Sequence[str]) -> None:
         """Jobs that started: if they wait again, their explanation must be written again."""
@@ -100,7 +148,12 @@ class Explaining:
                 for ident in kept
             ]
         )
-        uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept])
+        # No change of the job: who keeps its row need not read it again.
+        uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept], silent=True)
+
+
+def _place(entry: Waiting) -> float:
+    return float("inf") if entry.position is None else entry.position
 
 
 def _columns(body: dict[str, Any]) -> dict[str, Any]:

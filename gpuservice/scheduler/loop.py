@@ -23,6 +23,8 @@ LOG = logging.getLogger(__name__)
 
 #: All queues and pools are one shard.
 SHARD = "all"
+#: A pass that explains is followed by the next such one after so many times its own length.
+EXPLAIN_EVERY = 8
 
 
 class Scheduler:
@@ -46,7 +48,7 @@ class Scheduler:
         self._committer = committer
         self._leadership = leadership
         self._explaining = Explaining(store)
-        self._explained = 0.0
+        self._explain_from = float("-inf")
 
     def step(self) -> bool:
         """One pass; whether something was started (so that another pass may find more)."""
@@ -54,7 +56,8 @@ class Scheduler:
         if epoch is None:
             return False
         collected = self._store.read(self._collector.collect)
-        explain = self._clock.monotonic() - self._explained >= self._conf.interval_s
+        began = self._clock.monotonic()
+        explain = began >= self._explain_from
         made = plan(collected.snapshot, self.policy(explain))
         try:
             outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
@@ -64,8 +67,9 @@ class Scheduler:
             return False
         self._explaining.forget(outcome.started)
         if explain:
-            self._explained = self._clock.monotonic()
             self._explaining.save(made.waiting)
+            took = self._clock.monotonic() - began
+            self._explain_from = began + max(self._conf.interval_s, EXPLAIN_EVERY * took)
         return bool(outcome.started or outcome.overtaken)
 
     def policy(self, explain: bool) -> Policy:
@@ -107,10 +111,13 @@ class Scheduler:
         try:
             while not stop.is_set():
                 wake.clear()
+                began = self._clock.monotonic()
                 self._safely()
+                took = self._clock.monotonic() - began
                 if not wake.wait(self._conf.interval_s):
                     continue
-                stop.wait(self._conf.min_interval_s)
+                # Long passes (a long line) take at most half of the time: more wake-ups share one.
+                stop.wait(max(self._conf.min_interval_s, took))
         finally:
             unsubscribe()
             self._leadership.stop()

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
 
+from gpuservice.domain import moments
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports import DryRun
@@ -50,7 +50,7 @@ class SnapshotPlanning:
             request=request_of(JobSpec.from_dict(job.spec)),
             priority=job.priority,
             queued_at=snapshot.now,
-            sequence=len(snapshot.pending),
+            sequence=int(snapshot.now * 1e6),
             max_runtime_s=job.max_runtime_s,
         )
         policy = replace(self._policy, explain=True, focus=_NEW)
@@ -70,14 +70,6 @@ class SnapshotPlanning:
                 )
         entry = next(one for one in made.waiting if one.job_id == _NEW)
         status = "impossible" if entry.reasons[0].code == "impossible" else "waits"
-        start_at = entry.estimated_start
         body = body_of(entry)
         body["holders"] = [one for one in body["holders"] if one["project_id"] == job.project_id]
-        return DryRun(
-            status,
-            (),
-            body,
-            None
-            if start_at in (None, float("inf"))
-            else datetime.fromtimestamp(float(start_at or 0), UTC),
-        )
+        return DryRun(status, (), body, moments.reckoned(entry.estimated_start))

@@ -53,8 +53,8 @@ class AgentData:
         check_kept_path(path, "/path")
         conf = self._deps.conf.artifacts
 
-        def room(uow: UnitOfWork) -> tuple[Task, Artifact | None]:
-            task = self._live(uow, secret, epoch, task_id)
+        def room(uow: UnitOfWork, hold: bool = False) -> tuple[Task, Artifact | None]:
+            task = self._live(uow, secret, epoch, task_id, hold=hold)
             known = uow.artifacts.find(Where("task_id", "eq", task_id), Where("path", "eq", path))
             if (
                 not known
@@ -71,7 +71,7 @@ class AgentData:
         stored = self._deps.objects.put(key, stream, conf.max_bytes)
 
         def work(uow: UnitOfWork) -> None:
-            task, known = room(uow)
+            task, known = room(uow, hold=True)
             if known is not None:
                 uow.artifacts.change(known.id, {"size": stored.size, "sha256": stored.sha256})
                 return
@@ -132,7 +132,7 @@ class AgentData:
         self._check_complete(f"{_prefix(put)}/checkpoints/{seq}", files)
 
         def work(uow: UnitOfWork) -> list[str]:
-            task = self._live(uow, secret, epoch, task_id)
+            task = self._live(uow, secret, epoch, task_id, hold=True)
             where = (
                 Where("job_id", "eq", task.job_id),
                 Where("index", "eq", task.index),
@@ -214,10 +214,23 @@ class AgentData:
     def _task(self, secret: str | None, epoch: int | None, task_id: str) -> Task:
         return self._deps.store.read(lambda uow: self._live(uow, secret, epoch, task_id))
 
-    def _live(self, uow: UnitOfWork, secret: str | None, epoch: int | None, task_id: str) -> Task:
-        """The task, if it is this node's, of its present epoch, and not gone."""
+    def _live(
+        self,
+        uow: UnitOfWork,
+        secret: str | None,
+        epoch: int | None,
+        task_id: str,
+        *,
+        hold: bool = False,
+    ) -> Task:
+        """The task, if it is this node's, of its present epoch, and not gone.
+
+        :param hold: it may not go until the unit of work ends: what is added to it is seen by
+            whoever ends its attempt.
+        """
         node = self._nodes.recognise(uow, secret, epoch)
-        task = uow.tasks.get(task_id)
+        rows = uow.tasks.find(Where("id", "eq", task_id), lock="share" if hold else False)
+        task = rows[0] if rows else None
         if task is None or task.node_id != node.id or task.node_epoch != node.epoch:
             raise NotFound.of("task", task_id)
         if task.status == TaskStatus.GONE:

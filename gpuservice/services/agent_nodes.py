@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.context import Cause
@@ -16,6 +17,7 @@ from gpuservice.domain.errors import (
     DevicesMismatch,
     GpuServiceError,
     InstanceConflict,
+    Invalid,
     NodeFenced,
     SecretConflict,
     Unauthenticated,
@@ -30,6 +32,10 @@ from gpuservice.services.agent_health import AgentHealth
 from gpuservice.services.deps import Deps
 
 CAUSE = Cause(actor="node")
+
+#: A node without a lease is not taken for silent before so many seconds: longer than its syncs
+#: wait.
+SILENCE_S = 60
 
 #: Statuses from which a node may register (again).
 _REGISTERS = frozenset(
@@ -67,6 +73,7 @@ class AgentNodes:
     def register(self, body: Mapping[str, Any]) -> Node:
         """Take a node on; the same pair of token and secret again succeeds.
 
+        :raises InstanceConflict: while another agent process of the node is heard of.
         :raises BootstrapInvalid, SecretConflict, DevicesMismatch: and what follows from them
             (quarantine, error) is kept.
         :raises Busy: when it is faster than the record of its own building.
@@ -99,6 +106,8 @@ class AgentNodes:
         expires = node.bootstrap_expires_at
         if node.secret_hash is None and expires is not None and expires < uow.now():
             raise BootstrapInvalid("The bootstrap token is too old.")
+        if node.secret_hash is not None:
+            check_instance(node, body["instance"], uow.now())
         wrong = wrong_devices(uow.devices.find(Where("node_id", "eq", node.id)), body["devices"])
         if wrong is not None:
             self._fault(uow, node, "capacity", wrong)
@@ -202,11 +211,14 @@ class AgentNodes:
         """The node of a bearer secret, in its present epoch.
 
         :raises Unauthenticated: for an unknown secret. :raises NodeFenced: for an old epoch.
+        :raises Invalid: without an epoch: nothing may get around the fence.
         """
         node = uow.nodes.by_secret(digest(secret)) if secret else None
         if node is None or node.status in (NodeStatus.DELETED, NodeStatus.DELETING):
             raise Unauthenticated("The node's secret is not known.")
-        if epoch is not None and epoch != node.epoch:
+        if epoch is None:
+            raise Invalid("The header OpenStack-GPU-Node-Epoch is missing.")
+        if epoch != node.epoch:
             raise NodeFenced(
                 f"The node's epoch is {node.epoch}, not {epoch}.", meta={"epoch": node.epoch}
             )
@@ -216,16 +228,29 @@ class AgentNodes:
 def check_instance(node: Node, instance: str, now: datetime) -> None:
     """One agent process at a time, while its lease lasts.
 
-    An agent that was restarted on its node takes over at once: it holds the node's secret and
-    the node-local lock that the first one lost with its life.
+    An agent that was restarted in its place (see :func:`place_of`) takes over at once: it holds
+    the node-local lock that the first one lost with its life. From another place, a cloned disk
+    or a restored copy, none gets in while the first is heard of.
+
+    :raises InstanceConflict: saying when to try again.
     """
     if node.instance in (None, instance) or node.last_renewal_at is None:
         return
-    seconds = (node.lease_s or 60) / 5 + 1
-    if node.last_renewal_at > now - timedelta(seconds=seconds):
+    place = place_of(instance)
+    if place is not None and place == place_of(node.instance):
+        return
+    left = (node.last_renewal_at - now).total_seconds() + (node.lease_s or SILENCE_S)
+    if left > 0:
         raise InstanceConflict(
-            "Another agent process of this node is at work.", meta={"retry_after_s": round(seconds)}
+            "Another agent process of this node is at work.",
+            meta={"retry_after_s": math.ceil(left)},
         )
+
+
+def place_of(instance: str) -> str | None:
+    """Where an agent process works: ``<place>.<process>`` names boot and state directory."""
+    place, dot, _ = instance.partition(".")
+    return place if place and dot else None
 
 
 def wrong_devices(known: Sequence[Device], told: Sequence[Mapping[str, Any]]) -> str | None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuservice.domain.errors import Invalid, LogGap, NodeFenced
+from gpuservice.domain import moments
+from gpuservice.domain.errors import Invalid, LogGap, NodeFenced, StoreFull
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
@@ -71,20 +72,30 @@ class AgentSync:
         def read() -> Node:
             return self._deps.store.read(lambda uow: self._nodes.recognise(uow, secret, epoch))
 
-        node = read()
+        node, tasks = self._deps.store.read(
+            lambda uow: self._node_and_tasks(uow, secret, epoch, bool(body.get("tasks")))
+        )
         check_instance(node, instance, self._deps.clock.now())
         due = self._due(node, instance)
         if self._health.take(node, body.get("devices", ())):
             node = read()
-        written = self._take_reports(node, body.get("tasks", ()), instance)
+        written = self._take_reports(node, tasks, body.get("tasks", ()), instance)
         if due and not written:
             self._deps.store.write(lambda uow: self._renew(uow, node, instance))
         wait_s = self._wait_s(node, float(body.get("wait_s", 0)))
-        if written or due:
-            node = read()
         if node.revision <= known and wait_s > 0:
             node = self._news(node, known, wait_s, read)
+        elif written or due:
+            node = read()
         return self._answer(node)
+
+    def _node_and_tasks(
+        self, uow: UnitOfWork, secret: str | None, epoch: int, wanted: bool
+    ) -> tuple[Node, dict[str, Task]]:
+        """The node and, where it reports of some, its tasks of this epoch, by id."""
+        node = self._nodes.recognise(uow, secret, epoch)
+        tasks = uow.tasks.of_node(node.id) if wanted else []
+        return node, {task.id: task for task in tasks if task.node_epoch == node.epoch}
 
     def _news(self, node: Node, known: int, wait_s: float, read: Callable[[], Node]) -> Node:
         """The node once its revision is newer than ``known``, or as it is when time is up."""
@@ -162,17 +173,16 @@ class AgentSync:
         devices = {
             one.id: one for one in uow.devices.get_many({share.device_id for share in shares})
         }
+        held: dict[str, list[Any]] = {}
+        for share in shares:
+            held.setdefault(share.task_id, []).append((devices[share.device_id], share.milli))
         return tuple(
             order(
                 jobs[task.job_id],
                 attempts[task.attempt_id],
                 task,
                 peers[task.attempt_id],
-                [
-                    (devices[share.device_id], share.milli)
-                    for share in shares
-                    if share.task_id == task.id
-                ],
+                held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
             )
             for task in tasks
@@ -181,16 +191,14 @@ class AgentSync:
 
     # -- reports ---------------------------------------------------------------------------
     def _take_reports(
-        self, node: Node, reports: Sequence[Mapping[str, Any]], instance: str
+        self,
+        node: Node,
+        tasks: Mapping[str, Task],
+        reports: Sequence[Mapping[str, Any]],
+        instance: str,
     ) -> bool:
         """Keep what is new of the reports; whether anything was written of the node."""
-        if not reports:
-            return False
-        tasks = {
-            task.id: task
-            for task in self._deps.store.read(lambda uow: uow.tasks.of_node(node.id))
-            if task.node_epoch == node.epoch
-        }
+        _check_times(reports)
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
@@ -234,7 +242,15 @@ class AgentSync:
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
-        """Append the log pieces that ride along; their offsets make repeats harmless."""
+        """Append the log pieces that ride along; whether there is news for readers. A full store
+        must not cost a node its lease, nor keep the end of a task back."""
+        try:
+            return self._append(task, report)
+        except StoreFull:
+            return bool(report["state"] == TaskStatus.GONE)
+
+    def _append(self, task: Task, report: Mapping[str, Any]) -> bool:
+        """The pieces' offsets make repeats harmless."""
         told = False
         for stream, piece in (report.get("log") or {}).items():
             if piece is None:
@@ -283,16 +299,22 @@ def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
     )
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(text: str | None, pointer: str = "") -> datetime | None:
     if text is None:
         return None
     try:
-        value = datetime.fromisoformat(text)
+        return moments.parsed(text, zone=True)
     except ValueError as error:
-        raise Invalid(f"{text[:80]!r} is not an ISO 8601 time.") from error
-    if value.tzinfo is None:
-        raise Invalid(f"{text[:80]!r} names no time zone.")
-    return value
+        raise Invalid(
+            f"{text[:80]!r} is not an ISO 8601 time with a zone.", pointer=pointer
+        ) from error
+
+
+def _check_times(reports: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a wrong time before anything of the sync is kept."""
+    for number, report in enumerate(reports):
+        for name in ("started_at", "ended_at"):
+            _time(report.get(name), f"/tasks/{number}/{name}")
 
 
 def _bytes(text: str) -> bytes:

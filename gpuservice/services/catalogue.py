@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU types, hosts, devices and the service's own processes: what the operator keeps."""
+"""GPU types, devices, flavors and the service's own processes: what the operator keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gpuservice.domain.context import Caller, cause_of
-from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
+from gpuservice.domain.errors import Conflict, Invalid, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.health import BY_OPERATOR, HEALTHY, UNKNOWN
-from gpuservice.domain.inventory import Device, Flavor, GpuType, Host
+from gpuservice.domain.inventory import Device, Flavor, GpuType
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, Repository, UnitOfWork, Where
+from gpuservice.domain.states import POOL_COUNTED
 from gpuservice.domain.work import ServiceRecord
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
 from gpuservice.services.visibility import check_generation, found, visible_page
 
 T = TypeVar("T")
+#: Modes of a flavor that give parts of a GPU: the kinds of partitions.
+PARTITIONED = ("mig", "vgpu")
 _TUPLES = ("pci_ids", "partitions", "traits", "projects")
 
 
@@ -99,6 +102,8 @@ class GpuTypes(Catalogue):
         def work(uow: UnitOfWork) -> GpuType:
             row = found(uow.gpu_types, ident, "GPU type", lock=True)
             check_generation(row, generation)
+            if "partitions" in patch:
+                _check_unused(uow, row, patch["partitions"])
             uow.gpu_types.change(ident, frozen(patch), edit=True)
             self._note(uow, caller, "gpu_type.change", "gpu_type", ident, {"fields": sorted(patch)})
             return found(uow.gpu_types, ident, "GPU type")
@@ -121,73 +126,17 @@ class GpuTypes(Catalogue):
         self.deps.store.write(work)
 
 
-#: host action -> (status, device statuses it applies to nodes)
-_HOST_STATUS = {
-    "cordon": "cordoned",
-    "drain": "draining",
-    "maintenance": "maintenance",
-    "uncordon": "enabled",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """A host with the numbers of its devices."""
-
-    host: Host
-    devices_total: int
-    devices_used: int
-
-
-class Hosts(Catalogue):
-    """Hosts."""
-
-    def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[HostView], int | None]:
-        """One page, with device numbers (two queries, whatever the page's size)."""
-
-        def work(uow: UnitOfWork) -> tuple[list[HostView], int | None]:
-            total = uow.hosts.count(*page.where) if count else None
-            return self._views(uow, uow.hosts.page(page)), total
-
-        return self.deps.store.read(work)
-
-    def show(self, caller: Caller, ident: str) -> HostView:
-        """One."""
-        return self.deps.store.read(
-            lambda uow: self._views(uow, [found(uow.hosts, ident, "host")])[0]
-        )
-
-    def act(self, caller: Caller, ident: str, action: str, reason: str | None) -> HostView:
-        """cordon, drain, maintenance or uncordon: what it means for the nodes there is the
-        conductor's."""
-
-        def work(uow: UnitOfWork) -> HostView:
-            host = found(uow.hosts, ident, "host", lock=True)
-            status = _HOST_STATUS[action]
-            if host.status != status:
-                uow.hosts.change(ident, {"status": status, "status_reason": reason}, edit=True)
-                self._note(
-                    uow,
-                    caller,
-                    f"host.{action}",
-                    "host",
-                    ident,
-                    {"from": host.status, "to": status},
-                )
-            return self._views(uow, [found(uow.hosts, ident, "host")])[0]
-
-        view = self.deps.store.write(work)
-        self.deps.hints.send(Hint("pools"))
-        return view
-
-    @staticmethod
-    def _views(uow: UnitOfWork, hosts: list[Host]) -> list[HostView]:
-        numbers: dict[str, list[int]] = {host.id: [0, 0] for host in hosts}
-        if hosts:
-            for device in uow.devices.find(Where("host_id", "in", list(numbers))):
-                numbers[device.host_id][0] += 1
-                numbers[device.host_id][1] += device.used_milli > 0
-        return [HostView(host, *numbers[host.id]) for host in hosts]
+def _check_unused(uow: UnitOfWork, row: GpuType, partitions: Sequence[Mapping[str, Any]]) -> None:
+    """A partition that a flavor gives stays, with its kind."""
+    left = {(one["name"], one["kind"]) for one in partitions}
+    for flavor in uow.flavors.find(
+        Where("gpu_type", "eq", row.name), Where("partition", "notnull"), order=(("name", "asc"),)
+    ):
+        if (flavor.partition, flavor.mode) not in left:
+            raise Conflict(
+                f"The partition {flavor.partition!r} is in use by the flavor {flavor.name!r}.",
+                pointer="/gpu_type/partitions",
+            )
 
 
 #: What an operator's word makes of a device: its health, and who said so.
@@ -320,7 +269,7 @@ class Flavors(Catalogue):
             row = found(uow.flavors, ident, "flavor", lock=True)
             check_generation(row, generation)
             used = uow.pools.count(
-                Where("flavor_id", "eq", ident), Where("status", "ne", "deleted")
+                Where("flavor_id", "eq", ident), Where("status", "in", POOL_COUNTED)
             )
             if used:
                 raise Conflict(f"The flavor {row.name!r} is in use by {used} pools.")
@@ -360,10 +309,13 @@ class Flavors(Catalogue):
 
     @staticmethod
     def _check_type(uow: UnitOfWork, body: Mapping[str, Any]) -> None:
-        if not uow.gpu_types.count(Where("name", "eq", body["gpu_type"])):
+        """The type must be there (and stay), and have the partition that the mode gives."""
+        rows = uow.gpu_types.find(Where("name", "eq", body["gpu_type"]), lock="share")
+        if not rows:
             raise UnknownReference(
                 f"There is no GPU type {body['gpu_type']!r}.", pointer="/flavor/gpu_type"
             )
+        check_partition(rows[0], body.get("mode", "passthrough"), body.get("partition"))
 
     @staticmethod
     def _seen(uow: UnitOfWork, caller: Caller, ident: str) -> Flavor:
@@ -371,6 +323,30 @@ class Flavors(Catalogue):
         if row is None or not usable(caller, row):
             raise NotFound.of("flavor", ident)
         return row
+
+
+def check_partition(gpu_type: GpuType, mode: str, partition: str | None) -> None:
+    """What a flavor gives of a GPU: whole ones have no partition, parts have one of the type's.
+
+    :raises Invalid: with what is allowed.
+    """
+    pointer = "/flavor/partition"
+    if mode not in PARTITIONED:
+        if partition is not None:
+            raise Invalid(
+                f"partition is {partition!r}, but the mode {mode} gives whole GPUs; partitions are "
+                f"given by the modes {' and '.join(PARTITIONED)}.",
+                pointer=pointer,
+            )
+        return
+    known = [str(one["name"]) for one in gpu_type.partitions if one["kind"] == mode]
+    if partition not in known:
+        said = "is missing" if partition is None else f"is {partition!r}"
+        raise Invalid(
+            f"partition {said}; of the kind {mode} the GPU type {gpu_type.name!r} has: "
+            f"{', '.join(sorted(known)) or 'none'}.",
+            pointer=pointer,
+        )
 
 
 def usable(caller: Caller, flavor: Flavor) -> bool:

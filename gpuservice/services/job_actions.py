@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
-from gpuservice.domain.happenings import status_change
+from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
@@ -16,6 +18,10 @@ from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import found, owned
 
+#: Indices in one condition: every database takes so many values in a statement.
+_AT_ONCE = 500
+#: Characters of indices that an event has at most, as those of a request.
+_TEXT = 4096
 _WAITS = (JobStatus.QUEUED, JobStatus.HELD)
 
 
@@ -24,7 +30,7 @@ def indices_of(text: str, size: int) -> list[int]:
 
     :raises Invalid: when it is not that, or beyond the array.
     """
-    chosen: set[int] = set()
+    chosen = bytearray(size)  # so that ranges that overlap a thousand times cost nothing
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 16:
@@ -37,8 +43,37 @@ def indices_of(text: str, size: int) -> list[int]:
                 f"indices is {text[:80]!r}; the array has 0 to {size - 1}.",
                 pointer="/cancel/indices",
             )
-        chosen.update(range(first, last + 1))
-    return sorted(chosen)
+        chosen[first : last + 1] = b"\1" * (last + 1 - first)
+    return [index for index, flag in enumerate(chosen) if flag]
+
+
+def _parts(indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Slices short enough for one statement."""
+    for at in range(0, len(indices), _AT_ONCE):
+        yield indices[at : at + _AT_ONCE]
+
+
+def ranges(indices: Sequence[int]) -> str:
+    """Ascending indices as ``3,7-9``."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _cancelled(now: datetime) -> dict[str, Any]:
+    return {"status": JobStatus.CANCELLED, "ended_at": now, "failure_class": "cancelled"}
+
+
+def _element_waits(job: Job, index: int, row: JobElement | None) -> bool:
+    """Whether an element waits: one without a row never started, and never will once the job has
+    given up what waited of it (``next_index`` is behind it then)."""
+    if row is None:
+        return index >= job.next_index
+    return row.status == JobStatus.QUEUED
 
 
 class JobActions:
@@ -102,7 +137,10 @@ class JobActions:
             "waiting_estimated_start_at": None,
         }
         if job.is_array:
-            self._cancel_requeued(uow, job)
+            values["next_index"] = job.elements
+            uow.elements.change_where(
+                job.id, _cancelled(uow.now()), Where("status", "eq", JobStatus.QUEUED)
+            )
         if not job.live_elements:
             values.update(status=JobStatus.CANCELLED, ended_at=uow.now(), failure_class="cancelled")
             self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING, JobStatus.CANCELLED)
@@ -114,53 +152,66 @@ class JobActions:
             "cancelled",
         )
 
-    def _cancel_requeued(self, uow: UnitOfWork, job: Job) -> None:
-        for element in uow.elements.of_job(job.id, Where("status", "eq", JobStatus.QUEUED)):
-            uow.elements.change(
-                job.id,
-                element.index,
-                {
-                    "status": JobStatus.CANCELLED,
-                    "ended_at": uow.now(),
-                    "failure_class": "cancelled",
-                },
-            )
-
     def _cancel_some(self, uow: UnitOfWork, caller: Caller, job: Job, text: str) -> None:
         if not job.is_array:
             raise Invalid("The job is no array: it has no indices.", pointer="/cancel/indices")
+        wanted = indices_of(text, job.elements)
+        if job.status == JobStatus.CANCELLING:
+            return  # all of it is being cancelled already
         if job.status in JOB_ENDED:
             raise InvalidTransition("job", job.status, "cancel")
-        wanted = indices_of(text, job.elements)
         rows = {
-            one.index: one for one in uow.elements.of_keys([(job.id, index) for index in wanted])
+            one.index: one
+            for one in uow.elements.of_job(
+                job.id, Where("index", "ge", wanted[0]), Where("index", "le", wanted[-1])
+            )
         }
-        waiting = [
-            index for index in wanted if index not in rows or rows[index].status == JobStatus.QUEUED
-        ]
+        waiting = [index for index in wanted if _element_waits(job, index, rows.get(index))]
         self._end_waiting(uow, job, waiting, rows)
         live = [
-            row.index
-            for row in rows.values()
-            if row.status in (JobStatus.STARTING, JobStatus.RUNNING)
+            index
+            for index in wanted
+            if index in rows and rows[index].status in (JobStatus.STARTING, JobStatus.RUNNING)
         ]
-        if live:
+        for part in _parts(live):
             self._stop(
                 uow,
                 uow.attempts.find(
                     Where("job_id", "eq", job.id),
                     Where("live", "eq", 1),
-                    Where("index", "in", live),
+                    Where("index", "in", part),
                 ),
                 "cancelled",
             )
-        for index in (*waiting, *live):
-            self._event(uow, caller, job, "cancel", job.status, job.status, index)
+        if waiting or live:
+            self._some_cancelled(uow, caller, job, sorted((*waiting, *live)), text)
         if waiting:
             # The conductor ends an array of which nothing is left.
             left = job.waiting_elements - len(waiting)
             if not left and not job.live_elements:
                 self._end_array(uow, caller, found(uow.jobs, job.id, "job"))
+
+    def _some_cancelled(
+        self, uow: UnitOfWork, caller: Caller, job: Job, indices: Sequence[int], text: str
+    ) -> None:
+        """One event for all: an array may have thousands of elements. Where writing down those
+        that were live or waiting takes much space, the event has what was asked for."""
+        which = ranges(indices)
+        uow.events.add(
+            happening(
+                self._deps.ids,
+                uow.now(),
+                cause_of(caller),
+                "job.cancel",
+                "job",
+                job.id,
+                project_id=job.project_id,
+                detail={
+                    "indices": which if len(which) <= _TEXT else text,
+                    "elements": len(indices),
+                },
+            )
+        )
 
     def _end_waiting(
         self, uow: UnitOfWork, job: Job, waiting: Sequence[int], rows: dict[int, JobElement]
@@ -188,25 +239,13 @@ class JobActions:
                 if index not in rows
             ]
         )
-        for index in waiting:
-            if index in rows:
-                uow.elements.change(
-                    job.id,
-                    index,
-                    {"status": JobStatus.CANCELLED, "ended_at": now, "failure_class": "cancelled"},
-                )
+        again = [index for index in waiting if index in rows]
+        for part in _parts(again):
+            uow.elements.change_where(job.id, _cancelled(now), Where("index", "in", part))
 
     def _end_array(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
-        failed = job.failed_elements or job.timed_out_elements
-        event, status = ("fail", JobStatus.FAILED) if failed else ("cancelled", JobStatus.CANCELLED)
-        uow.jobs.change(
-            job.id,
-            {
-                "status": status,
-                "ended_at": uow.now(),
-                "failure_class": None if failed else "cancelled",
-            },
-        )
+        event, status, values = end_of_array(uow, job)
+        uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
 
@@ -237,7 +276,6 @@ class JobActions:
         event: str,
         before: str,
         after: str,
-        index: int | None = None,
     ) -> None:
         uow.events.add(
             status_change(
@@ -250,6 +288,5 @@ class JobActions:
                 before,
                 after,
                 project_id=job.project_id,
-                detail={} if index is None else {"index": index},
             )
         )

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import NotFound
 from gpuservice.domain.explanations import failure_advice, merged_holders
-from gpuservice.domain.ports_store import UnitOfWork, Where
+from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JOB_ENDED
 from gpuservice.domain.work import Allocation, Artifact, Attempt, Job, JobElement, Task
@@ -53,37 +53,28 @@ class JobReads:
         return self._deps.store.read(work)
 
     def attempts(
-        self, caller: Caller, ident: str, index: int | None, limit: int
-    ) -> list[AttemptView]:
-        """Attempts, newest first, with tasks and devices (a fixed number of queries)."""
+        self, caller: Caller, ident: str, page: Page, count: bool
+    ) -> tuple[list[AttemptView], int | None]:
+        """One page of the job's attempts, with tasks and devices (a fixed number of queries)."""
+        page = _of_job(page, ident)
 
-        def work(uow: UnitOfWork) -> list[AttemptView]:
+        def work(uow: UnitOfWork) -> tuple[list[AttemptView], int | None]:
             owned(uow.jobs, caller, ident, "job")
-            where = [Where("job_id", "eq", ident)]
-            if index is not None:
-                where.append(Where("index", "eq", index))
-            attempts = uow.attempts.find(
-                *where, limit=limit, order=(("created_at", "desc"), ("index", "asc"))
-            )
-            return _attempt_views(uow, attempts)
+            total = uow.attempts.count(*page.where) if count else None
+            return _attempt_views(uow, uow.attempts.page(page)), total
 
         return self._deps.store.read(work)
 
     def artifacts(
-        self, caller: Caller, ident: str, index: int | None, limit: int
-    ) -> list[Artifact]:
-        """Published artifacts by path."""
+        self, caller: Caller, ident: str, page: Page, count: bool
+    ) -> tuple[list[Artifact], int | None]:
+        """One page of the job's published artifacts."""
+        page = _of_job(page, ident, Where("published", "eq", True))
 
-        def work(uow: UnitOfWork) -> list[Artifact]:
+        def work(uow: UnitOfWork) -> tuple[list[Artifact], int | None]:
             owned(uow.jobs, caller, ident, "job")
-            where = [Where("job_id", "eq", ident), Where("published", "eq", True)]
-            if index is not None:
-                where.append(Where("index", "eq", index))
-            return uow.artifacts.find(
-                *where,
-                limit=limit,
-                order=(("index", "asc"), ("attempt", "asc"), ("rank", "asc"), ("path", "asc")),
-            )
+            total = uow.artifacts.count(*page.where) if count else None
+            return uow.artifacts.page(page), total
 
         return self._deps.store.read(work)
 
@@ -147,6 +138,10 @@ class JobReads:
             }
         holders = merged_holders(known.body["holders"], caller.project_id, caller.is_admin)
         return {**known.body, "holders": holders, "evaluated_at": known.evaluated_at.isoformat()}
+
+
+def _of_job(page: Page, ident: str, *where: Where) -> Page:
+    return replace(page, where=(Where("job_id", "eq", ident), *where, *page.where))
 
 
 def _number(text: str) -> bool:

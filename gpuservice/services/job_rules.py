@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from gpuservice.domain import moments
 from gpuservice.domain.context import Caller
+from gpuservice.domain.data_urls import check_roots
 from gpuservice.domain.errors import (
     Invalid,
     PriorityForbidden,
@@ -25,18 +27,23 @@ from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import queue_for
 
 
-def job_row(uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any]) -> Job:
+def job_row(
+    uow: UnitOfWork, deps: Deps, caller: Caller, body: Mapping[str, Any], *, hold: bool = False
+) -> Job:
     """The row of a new job; nothing is written.
 
+    :param hold: its queue may not go or close until the unit of work ends.
     :raises Invalid, QueueClosed, PriorityForbidden, QuotaExceeded: as the rules say.
     """
-    queue = queue_for(uow, caller, body.get("queue", "default"))
+    queue = queue_for(uow, caller, body.get("queue", "default"), hold=hold)
     if queue.status != QueueStatus.OPEN:
         raise QueueClosed(
             f"The queue {queue.name!r} is {queue.status} and takes no new jobs.",
             pointer="/job/queue",
         )
     spec = normalise(body, queue.kinds, deps.conf.jobs.default_max_runtime_s)
+    if deps.conf.agent.file_roots:
+        check_roots(spec, deps.conf.agent.file_roots)
     check_priority(spec["priority"], queue)
     _check_array(spec, deps.conf.jobs.max_array)
     _check_alone(uow, caller, spec)
@@ -92,13 +99,12 @@ def moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        value = datetime.fromisoformat(text)
+        return moments.parsed(text)
     except ValueError as error:
         raise Invalid(
-            f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time.",
+            f"deadline_at is {text[:80]!r}; it must be an ISO 8601 time from 1970 to 9998.",
             pointer="/job/deadline_at",
         ) from error
-    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def check_priority(priority: int, queue: Queue) -> None:
@@ -123,7 +129,7 @@ def _check_array(spec: Mapping[str, Any], largest: int) -> None:
 def _check_alone(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> None:
     """A request that exceeds a limit by itself would wait for ever: it is refused now."""
     asked = alone(spec)
-    limits = {one.name: one.limit for one in uow.quotas.states(caller.project_id)}
+    limits = uow.quotas.effective_limits(caller.project_id)
     name = exceeded_alone(asked, limits)
     if name is not None:
         facts = {

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden
 from gpuservice.domain.happenings import happening
+from gpuservice.domain.job_removal import remove_job
 from gpuservice.domain.jobspec import priority_of
 from gpuservice.domain.ports import DryRun, Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
@@ -21,6 +22,10 @@ from gpuservice.services.idempotency import Once
 from gpuservice.services.job_actions import JobActions
 from gpuservice.services.job_rules import check_priority, job_row
 from gpuservice.services.visibility import check_generation, found, owned
+
+#: Bytes of requests in a page of jobs, about; jobs that are read at once.
+PAGE_BYTES = 4 << 20
+_PIECE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Jobs:
 
         def work(uow: UnitOfWork) -> JobView:
             once.begin(uow)
-            job = job_row(uow, self._deps, caller, body)
+            job = job_row(uow, self._deps, caller, body, hold=True)
             uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
             uow.jobs.add(job)
             uow.events.add(
@@ -73,13 +78,16 @@ class Jobs:
         job = self._deps.store.read(lambda uow: job_row(uow, self._deps, caller, body))
         return JobView(job, str(body.get("queue", "default"))), self._deps.planning.dry_run(job)
 
-    def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[JobView], int | None]:
-        """One page (a fixed number of queries)."""
+    def page(
+        self, caller: Caller, page: Page, count: bool
+    ) -> tuple[list[JobView], int | None, bool]:
+        """One page, the count if wanted, and whether the page was cut short: a job may be a
+        megabyte, and a list must fit in memory and in an answer."""
 
-        def work(uow: UnitOfWork) -> tuple[list[JobView], int | None]:
-            jobs = uow.jobs.page(_by_queue_id(uow, page))
+        def work(uow: UnitOfWork) -> tuple[list[JobView], int | None, bool]:
+            jobs, cut = _within_bytes(uow, _by_queue_id(uow, page))
             total = uow.jobs.count(*page.where, labels=page.labels) if count else None
-            return views(uow, jobs), total
+            return views(uow, jobs), total, cut
 
         return self._deps.store.read(work)
 
@@ -131,15 +139,13 @@ class Jobs:
         uow.nodes.bump_revision(
             sorted({task.node_id for task in uow.tasks.of_attempts([one.id for one in live])})
         )
-        for attempt in live:
-            end = (
-                None
-                if limit_s is None
-                else ((attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s))
-            )
-            uow.attempts.change(
-                attempt.id, {"attention": True, "promised_end_at": end}, Where("live", "eq", 1)
-            )
+        # They stay live meanwhile: whoever ends an attempt locks its job first.
+        uow.attempts.change_each(
+            [
+                (attempt.id, {"attention": True, "promised_end_at": _end(attempt, limit_s)})
+                for attempt in live
+            ]
+        )
 
     @staticmethod
     def _values(
@@ -178,18 +184,7 @@ class Jobs:
                 job = found(uow.jobs, ident, "job")
                 if job.status not in JOB_ENDED:
                     return None
-            remove_job(uow, job)
-            uow.events.add(
-                happening(
-                    self._deps.ids,
-                    uow.now(),
-                    cause_of(caller),
-                    "job.delete",
-                    "job",
-                    ident,
-                    project_id=job.project_id,
-                )
-            )
+            remove_job(uow, job, self._deps.ids, cause_of(caller))
             return job
 
         job = self._deps.store.write(work)
@@ -201,12 +196,10 @@ class Jobs:
         return True
 
 
-def remove_job(uow: UnitOfWork, job: Job) -> None:
-    """Remove an ended job's rows; events and allocations (the account) stay."""
-    uow.drop_explanations([job.id])
-    for artifact in uow.artifacts.find(Where("job_id", "eq", job.id)):
-        uow.artifacts.remove(artifact.id)
-    uow.jobs.remove(job.id)
+def _end(attempt: Attempt, limit_s: int | None) -> datetime | None:
+    if limit_s is None:
+        return None
+    return (attempt.started_at or attempt.created_at) + timedelta(seconds=limit_s)
 
 
 def _raised(before: int | None, after: int | None) -> bool:
@@ -227,6 +220,35 @@ def _by_queue_id(uow: UnitOfWork, page: Page) -> Page:
         op = "notin" if one.op == "ne" else "in"
         where.append(Where("queue_id", op, [*ids, *wanted]))
     return Page(tuple(where), page.sort, page.limit, page.marker, page.labels)
+
+
+def _within_bytes(uow: UnitOfWork, page: Page) -> tuple[list[Job], bool]:
+    """The page as far as its requests stay within bounds, and whether it ended before its time.
+
+    It is read in pieces, so that what is not shown is not held in memory either.
+    """
+    jobs: list[Job] = []
+    left, marker = PAGE_BYTES, page.marker
+    while len(jobs) < page.limit:
+        wanted = min(_PIECE, page.limit - len(jobs))
+        rows = uow.jobs.page(replace(page, limit=wanted, marker=marker))
+        for row in rows:
+            if left <= 0:
+                return jobs, True
+            left -= _bytes(row)
+            jobs.append(row)
+        if len(rows) < wanted:
+            return jobs, False
+        marker = rows[-1].id
+    return jobs, False
+
+
+def _bytes(job: Job) -> int:
+    """About how much its request takes; of its fields these alone may be large."""
+    spec = job.spec
+    words = (*(spec["command"] or ()), spec["script"] or "", *spec["env"].values())
+    places = (word or "" for one in (*spec["inputs"], *spec["outputs"]) for word in one.values())
+    return 1000 + sum(map(len, words)) + sum(map(len, places))
 
 
 def views(uow: UnitOfWork, jobs: Sequence[Job]) -> list[JobView]:

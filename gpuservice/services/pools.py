@@ -8,20 +8,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
-from gpuservice.domain.errors import Conflict, Forbidden, Invalid, NotFound
+from gpuservice.domain.errors import Conflict, NotFound
 from gpuservice.domain.happenings import happening, status_change
+from gpuservice.domain.host_orders import of_host
 from gpuservice.domain.inventory import Device, Node, Pool
 from gpuservice.domain.isolation import reasons_unproved, unproved
 from gpuservice.domain.pools import counted, new_nodes
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
-from gpuservice.domain.states import NODE, POOL, NodeStatus, PoolStatus
+from gpuservice.domain.states import (
+    NODE,
+    NODE_COUNTED,
+    POOL,
+    POOL_COUNTED,
+    NodeStatus,
+    PoolStatus,
+)
 from gpuservice.services.catalogue import usable
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
+from gpuservice.services.pool_rules import check_admin, check_bounds, check_drivers, check_unused
 from gpuservice.services.visibility import by_name_or_id, check_generation, owned
-
-_ADMIN_FIELDS = ("shared_with", "isolation")
 
 
 class Pools:
@@ -33,7 +40,7 @@ class Pools:
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[Pool], int | None]:
         """One page, deleted ones left out."""
         page = Page(
-            (*page.where, Where("status", "ne", PoolStatus.DELETED)),
+            (*page.where, Where("status", "in", POOL_COUNTED)),
             page.sort,
             page.limit,
             page.marker,
@@ -50,7 +57,7 @@ class Pools:
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Pool:
         """Make one with its first nodes; quota for all of it is taken here or nothing is."""
-        _check_admin(caller, body)
+        check_admin(caller, body)
 
         def work(uow: UnitOfWork) -> Pool:
             once.begin(uow)
@@ -88,9 +95,10 @@ class Pools:
     def _row(
         self, uow: UnitOfWork, caller: Caller, body: Mapping[str, Any], flavor_id: str
     ) -> Pool:
+        check_drivers(body)
         least = body.get("min_nodes", 1)
         most = body.get("max_nodes", max(least, 1))
-        _check_bounds(least, most, body.get("target_nodes", least))
+        check_bounds(least, most, body.get("target_nodes", least))
         plain = (
             "autoscale",
             "idle_timeout_s",
@@ -123,7 +131,9 @@ class Pools:
         self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
     ) -> Pool:
         """Change sizes, idle time, sharing."""
-        _check_admin(caller, patch)
+        check_admin(caller, patch)
+
+        check_drivers(patch)
 
         def work(uow: UnitOfWork) -> Pool:
             pool = _pool(uow, caller, ident, lock=True)
@@ -143,7 +153,7 @@ class Pools:
                     pointer="/pool/target_nodes",
                 )
             target = values.get("target_nodes", max(least, min(most, pool.target_nodes)))
-            _check_bounds(least, most, target)
+            check_bounds(least, most, target)
             values["target_nodes"] = target
             if "name" in values:
                 values["name_key"] = f"{pool.project_id}/{values['name']}"
@@ -167,13 +177,17 @@ class Pools:
         return pool
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> Pool:
-        """Ask for its end: jobs on its nodes are requeued, then the nodes go."""
+        """Ask for its end: jobs on its nodes are requeued, then the nodes go.
+
+        :raises Conflict: while a queue names it: its jobs would wait for ever.
+        """
 
         def work(uow: UnitOfWork) -> Pool:
             pool = _pool(uow, caller, ident, lock=True)
             check_generation(pool, generation)
             if pool.status == PoolStatus.DELETING:
                 return pool
+            check_unused(uow, pool)
             status = POOL.after(pool.status, "delete")
             uow.pools.change(ident, {"status": status})
             uow.events.add(
@@ -201,7 +215,7 @@ class Pools:
         def work(uow: UnitOfWork) -> dict[str, Any]:
             pool = _pool(uow, caller, ident)
             nodes = uow.nodes.find(
-                Where("pool_id", "eq", ident), Where("status", "ne", NodeStatus.DELETED)
+                Where("pool_id", "eq", ident), Where("status", "in", NODE_COUNTED)
             )
             statuses: dict[str, int] = {}
             for node in nodes:
@@ -252,7 +266,7 @@ class Nodes:
     def page(self, caller: Caller, page: Page, count: bool) -> tuple[list[NodeView], int | None]:
         """One page, deleted ones left out, with devices (two queries)."""
         page = Page(
-            (*page.where, Where("status", "ne", NodeStatus.DELETED)),
+            (*page.where, Where("status", "in", NODE_COUNTED)),
             page.sort,
             page.limit,
             page.marker,
@@ -268,14 +282,22 @@ class Nodes:
         """One."""
         return self._deps.store.read(lambda uow: _with_devices(uow, [_node(uow, caller, ident)])[0])
 
-    def act(self, caller: Caller, ident: str, action: str) -> NodeView:
-        """cordon, uncordon, drain or repair; what already holds is fine."""
+    def act(self, caller: Caller, ident: str, action: str, reason: str | None = None) -> NodeView:
+        """cordon, uncordon, drain or repair; what already holds is fine, but is from then on
+        the caller's wish and no longer the host's."""
 
         def work(uow: UnitOfWork) -> NodeView:
             node = _node(uow, caller, ident, lock=True)
-            if not _holds(node, action):
+            if _holds(node, action):
+                if reason is not None or of_host(node):
+                    uow.nodes.change(ident, {"status_reason": reason}, edit=True)
+            else:
                 status = NODE.after(node.status, action)
-                values: dict[str, Any] = {"status": status, "status_changed_at": uow.now()}
+                values: dict[str, Any] = {
+                    "status": status,
+                    "status_changed_at": uow.now(),
+                    "status_reason": reason,
+                }
                 if action == "uncordon":
                     values["drain_deadline_at"] = None
                 uow.nodes.change(ident, values, edit=True)
@@ -290,6 +312,7 @@ class Nodes:
                         node.status,
                         status,
                         project_id=node.project_id,
+                        detail={} if reason is None else {"message": reason},
                     )
                 )
             return _with_devices(uow, [_node(uow, caller, ident)])[0]
@@ -333,23 +356,3 @@ def _with_devices(uow: UnitOfWork, nodes: list[Node]) -> list[NodeView]:
     ):
         by_node[str(device.node_id)].append(device)
     return [NodeView(node, tuple(by_node[node.id])) for node in nodes]
-
-
-def _check_admin(caller: Caller, body: Mapping[str, Any]) -> None:
-    for name in _ADMIN_FIELDS:
-        if name in body and not caller.is_admin:
-            raise Forbidden(f"The field {name!r} is the operator's.", pointer=f"/pool/{name}")
-    if body.get("isolation") == "none" and not caller.is_admin:
-        raise Forbidden("isolation none is the operator's.", pointer="/pool/isolation")
-
-
-def _check_bounds(least: int, most: int, target: int) -> None:
-    if least > most:
-        raise Invalid(
-            f"min_nodes is {least}, more than max_nodes, which is {most}.",
-            pointer="/pool/min_nodes",
-        )
-    if not least <= target <= most:
-        raise Invalid(
-            f"target_nodes is {target}; it must be {least} to {most}.", pointer="/pool/target_nodes"
-        )

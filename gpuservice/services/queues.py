@@ -10,11 +10,11 @@ from typing import Any
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Forbidden, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
-from gpuservice.domain.inventory import Pool
 from gpuservice.domain.merge_patch import merged
+from gpuservice.domain.pools import serves
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
-from gpuservice.domain.states import PoolStatus
+from gpuservice.domain.states import POOL_COUNTED
 from gpuservice.domain.work import Queue
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
@@ -129,8 +129,12 @@ class Queues:
             field = "id" if UUID.match(reference) else "name"
             rows = [
                 row
-                for row in uow.pools.find(Where(field, "eq", reference))
-                if row.status != PoolStatus.DELETED and _serves(row, project_id)
+                for row in uow.pools.find(
+                    Where(field, "eq", reference),
+                    Where("status", "in", POOL_COUNTED),
+                    lock="share",  # it is not deleted while a queue comes to name it
+                )
+                if serves(row, project_id)
             ]
             if len(rows) != 1:
                 raise UnknownReference(
@@ -142,15 +146,13 @@ class Queues:
 
     @staticmethod
     def _check_cohort(uow: UnitOfWork, row: Queue) -> None:
-        """A pool serves queues of at most one cohort."""
+        """A pool serves queues of at most one cohort: whoever changes that waits for its pools."""
+        if not row.cohort:
+            return
+        uow.pools.get_many(row.pool_ids, lock=True)
         for other in uow.queues.find():
             shared = set(other.pool_ids) & set(row.pool_ids)
-            if (
-                other.id != row.id
-                and shared
-                and row.cohort
-                and other.cohort not in (None, row.cohort)
-            ):
+            if other.id != row.id and shared and other.cohort not in (None, row.cohort):
                 raise Conflict(
                     f"The pool {min(shared)!r} serves queues of the cohort {other.cohort!r}; "
                     "a pool serves one cohort.",
@@ -197,15 +199,6 @@ def _check_own_pools(
         raise Forbidden(
             "Pools of another project are added to a queue by the operator.", pointer="/queue/pools"
         )
-
-
-def _serves(pool: Pool, project_id: str | None) -> bool:
-    return (
-        project_id is None
-        or pool.project_id == project_id
-        or "*" in pool.shared_with
-        or project_id in pool.shared_with
-    )
 
 
 def _name_key(project_id: str | None, name: str) -> str:

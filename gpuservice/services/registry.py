@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from gpuservice.services.agent_data import AgentData
 from gpuservice.services.agent_nodes import AgentNodes
 from gpuservice.services.agent_sync import AgentSync
-from gpuservice.services.catalogue import Devices, Flavors, GpuTypes, Hosts, Processes
+from gpuservice.services.catalogue import Devices, Flavors, GpuTypes, Processes
 from gpuservice.services.deps import Deps
 from gpuservice.services.events import Events
+from gpuservice.services.hosts import Hosts
 from gpuservice.services.job_actions import JobActions
 from gpuservice.services.job_logs import JobLogs
 from gpuservice.services.job_reads import JobReads

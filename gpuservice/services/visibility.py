@@ -63,13 +63,13 @@ def by_name_or_id(
     noun: str,
     name_filter: tuple[Where, ...] = (),
 ) -> T:
-    """What a body means by a name or id.
+    """What a body means by a name or id; it stays until the unit of work ends.
 
     :raises UnknownReference: the same for what is absent and what is not visible.
     """
     field = "id" if UUID.match(reference) else "name"
     wanted = reference.lower() if field == "id" else reference
-    for row in repository.find(Where(field, "eq", wanted), *name_filter):
+    for row in repository.find(Where(field, "eq", wanted), *name_filter, lock="share"):
         if visible(row):
             return row
     raise UnknownReference(
@@ -77,10 +77,14 @@ def by_name_or_id(
     )
 
 
-def queue_for(uow: UnitOfWork, caller: Caller, reference: str) -> Queue:
-    """The queue a job names: the own project's first, then those open to it."""
+def queue_for(uow: UnitOfWork, caller: Caller, reference: str, *, hold: bool = False) -> Queue:
+    """The queue a job names: the own project's first, then those open to it.
+
+    :param hold: it must stay as it is until the unit of work ends: a job will refer to it.
+    """
     field = "id" if UUID.match(reference) else "name"
-    rows = uow.queues.find(Where(field, "eq", reference.lower() if field == "id" else reference))
+    wanted = Where(field, "eq", reference.lower() if field == "id" else reference)
+    rows = uow.queues.find(wanted, lock="share" if hold else False)
     ours = [row for row in rows if row.project_id == caller.project_id]
     open_to_us = [row for row in rows if row.open_to(caller.project_id)]
     for row in (*ours, *sorted(open_to_us, key=lambda one: one.id)):

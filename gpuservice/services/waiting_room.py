@@ -30,13 +30,13 @@ class WaitingRoom:
 
     def wait_for(self, key: str, seconds: float, look: Callable[[], R | None]) -> R | None:
         """Look now, then after each hint for ``key``, until there is news or time is up."""
-        news = look()
-        if news is not None or seconds <= 0 or self._places is None or self._closed:
-            return news
+        if seconds <= 0 or self._places is None or self._closed:
+            return look()
         if not self._places.acquire(blocking=False):
-            return None
+            return look()
         event = threading.Event()
         try:
+            # Known to the hints before the first look: what changes after it wakes us.
             with self._lock:
                 self._waiting.setdefault(key, []).append(event)
             return self._watch(event, time.monotonic() + seconds, look)

@@ -42,8 +42,3 @@ def text(path: Path) -> str:
 def tree(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file."""
     return ast.parse(text(path), filename=str(path))
-
-
-def is_migration(path: Path) -> bool:
-    """Whether the file is one step of the schema's history, which nobody edits."""
-    return "migrations" in path.parts and "versions" in path.parts

@@ -129,4 +129,3 @@ LOG_QUERY = {
     "offset": whole(-(2**40), 2**40),
     "wait_s": whole(0, 20),
 }
-INDEX_QUERY = {"index": whole(0, 1_000_000), "limit": whole(1, 1000)}

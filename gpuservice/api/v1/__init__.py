@@ -8,8 +8,7 @@ from gpuservice.api.endpoint import Endpoint
 
 def endpoints() -> list[Endpoint]:
     """Every endpoint of version 1."""
-    from gpuservice.api.v1 import accounts, agent, catalogue, jobs, pools
+    from gpuservice.api.v1 import accounts, agent, catalogue, jobs, pools, processes
 
-    return [
-        row for module in (catalogue, pools, accounts, jobs, agent) for row in module.TABLE.rows
-    ]
+    modules = (catalogue, processes, pools, accounts, jobs, agent)
+    return [row for module in modules for row in module.TABLE.rows]

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU types, hosts, devices, flavors, and the service's own processes."""
+"""GPU types, hosts, devices and flavors."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from gpuservice.api.endpoint import Answer, Call, Table
@@ -12,8 +11,7 @@ from gpuservice.api.schemas import catalogue as schemas
 from gpuservice.api.schemas.pieces import listed, shown
 from gpuservice.api.v1.shapes import common, once, page_of, tagged, time, verb_of
 from gpuservice.domain.inventory import Device, Flavor, GpuType
-from gpuservice.domain.work import ServiceRecord
-from gpuservice.services.catalogue import HostView
+from gpuservice.services.hosts import HostView
 
 TABLE = Table()
 _BY_NAME = (("name", "asc"),)
@@ -106,6 +104,7 @@ def host_view(view: HostView) -> dict[str, Any]:
         "state": row.state,
         "status": row.status,
         "status_reason": row.status_reason,
+        "drain_deadline_at": time(row.drain_deadline_at),
         "rack": row.rack,
         "zone": row.zone,
         "link_domain": row.link_domain,
@@ -159,7 +158,9 @@ def show_host(call: Call) -> Answer:
 def act_on_host(call: Call) -> Answer:
     """Cordon, drain, uncordon a host, or take it into maintenance."""
     verb, details = verb_of(call.body)
-    view = call.services.hosts.act(call.caller, call.args["id"], verb, details.get("reason"))
+    view = call.services.hosts.act(
+        call.caller, call.args["id"], verb, details.get("reason"), details.get("notice_s")
+    )
     return Answer(200, {"host": host_view(view)}, tagged(view.host))
 
 
@@ -334,65 +335,3 @@ def act_on_flavor(call: Call) -> Answer:
     """Bring the cloud's flavor in step; a cloud without flavors of its own never drifts."""
     row = call.services.flavors.show(call.caller, call.args["id"])
     return Answer(200, {"flavor": flavor_view(row, call), "differences": []})
-
-
-def process_view(row: ServiceRecord, call: Call) -> dict[str, Any]:
-    """One of the service's processes as answered."""
-    alive = call.services.processes.deps.clock.now() - row.seen_at < timedelta(seconds=60)
-    return {
-        "id": row.id,
-        "binary": row.binary,
-        "host": row.host,
-        "state": "up" if alive else "down",
-        "status": row.status,
-        "last_seen_at": time(row.seen_at),
-        "version": row.version,
-        "links": [{"rel": "self", "href": f"/v1/services/{row.id}"}],
-    }
-
-
-@TABLE.add(
-    "GET",
-    "/services",
-    "gpu:services:list",
-    200,
-    answer=listed("services"),
-    listing=Listing(
-        "services",
-        {"binary": "text", "host": "text", "status": "text"},
-        sorts=("binary", "host"),
-        scoped=False,
-        default_sort=(("binary", "asc"), ("host", "asc")),
-    ),
-)
-def list_services(call: Call) -> Answer:
-    """List the service's own processes."""
-    service = call.services.processes
-    return page_of(
-        call,
-        "services",
-        lambda page, count: service.page(call.caller, page, count),
-        lambda row: process_view(row, call),
-    )
-
-
-@TABLE.add("GET", "/services/<id>", "gpu:services:show", 200, answer=shown("service"))
-def show_service(call: Call) -> Answer:
-    """Show one of the service's own processes."""
-    row = call.services.processes.show(call.caller, call.args["id"])
-    return Answer(200, {"service": process_view(row, call)})
-
-
-@TABLE.add(
-    "PATCH",
-    "/services/<id>",
-    "gpu:services:change",
-    200,
-    body=schemas.SERVICE_PATCH,
-    answer=shown("service"),
-)
-def change_service(call: Call) -> Answer:
-    """Enable or disable one of the service's own processes."""
-    status = call.body["service"]["status"]
-    row = call.services.processes.change(call.caller, call.args["id"], status)
-    return Answer(200, {"service": process_view(row, call)})

@@ -146,6 +146,7 @@ def attempt_view(view: AttemptView) -> dict[str, Any]:
 def artifact_view(row: Artifact) -> dict[str, Any]:
     """An artifact as answered; ``path`` is what downloads it."""
     return {
+        "id": row.id,
         "path": f"{row.attempt}/{row.rank}/{row.path}",
         "index": row.index,
         "attempt": row.attempt,

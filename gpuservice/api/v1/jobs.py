@@ -42,18 +42,23 @@ _LISTING = Listing(
 
 @TABLE.add("GET", "/jobs", "gpu:jobs:list", 200, answer=listed("jobs"), listing=_LISTING)
 def list_jobs(call: Call) -> Answer:
-    """List the project's jobs, each with why it waits."""
+    """List the project's jobs, each with why it waits; pages of large requests are shorter."""
+    cut = False
 
     def fetch(page: Page, count: bool) -> tuple[list[Any], int | None]:
+        nonlocal cut
         where = tuple(
             Where("queue_id", one.op, one.value) if one.field == "queue" else one
             for one in page.where
         )
-        return call.services.jobs.page(
+        rows, total, cut = call.services.jobs.page(
             call.caller, Page(where, page.sort, page.limit, page.marker, page.labels), count
         )
+        return rows, total
 
-    return page_of(call, "jobs", fetch, job_view, key=lambda view: str(view.job.id))
+    return page_of(
+        call, "jobs", fetch, job_view, key=lambda view: str(view.job.id), cut=lambda: cut
+    )
 
 
 @TABLE.add(
@@ -138,13 +143,32 @@ def list_elements(call: Call) -> Answer:
     return Answer(200, {"elements": [element_view(row) for row in rows], "links": links})
 
 
-@TABLE.add("GET", "/jobs/<id>/attempts", "gpu:jobs:show", 200, query=schemas.INDEX_QUERY)
+@TABLE.add(
+    "GET",
+    "/jobs/<id>/attempts",
+    "gpu:jobs:show",
+    200,
+    answer=listed("attempts"),
+    # The default order is the one that the index on (job, index, number) serves.
+    listing=Listing(
+        "attempts",
+        {"index": "integer", "status": "text", "outcome": "text"},
+        sorts=("index", "number"),
+        scoped=False,
+        default_sort=(("index", "desc"), ("number", "desc")),
+    ),
+)
 def list_attempts(call: Call) -> Answer:
-    """List the attempts of a job, newest first, with tasks and devices."""
-    views = call.services.job_reads.attempts(
-        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "100"))
+    """List the attempts of a job with tasks and devices, last element and newest first."""
+    return page_of(
+        call,
+        "attempts",
+        lambda page, count: call.services.job_reads.attempts(
+            call.caller, call.args["id"], page, count
+        ),
+        attempt_view,
+        key=lambda view: str(view.attempt.id),
     )
-    return Answer(200, {"attempts": [attempt_view(view) for view in views], "links": []})
 
 
 @TABLE.add("GET", "/jobs/<id>/events", "gpu:jobs:show", 200, listing=EVENT_LISTING)
@@ -198,13 +222,33 @@ def read_log(call: Call) -> Answer:
     )
 
 
-@TABLE.add("GET", "/jobs/<id>/artifacts", "gpu:jobs:artifacts", 200, query=schemas.INDEX_QUERY)
+_BY_PATH = ("index", "attempt", "rank", "path")
+
+
+@TABLE.add(
+    "GET",
+    "/jobs/<id>/artifacts",
+    "gpu:jobs:artifacts",
+    200,
+    answer=listed("artifacts"),
+    listing=Listing(
+        "artifacts",
+        {"index": "integer", "attempt": "integer", "rank": "integer"},
+        sorts=(*_BY_PATH, "size"),
+        scoped=False,
+        default_sort=tuple((key, "asc") for key in _BY_PATH),
+    ),
+)
 def list_artifacts(call: Call) -> Answer:
     """List the artifacts of a job's ended attempts."""
-    rows = call.services.job_reads.artifacts(
-        call.caller, call.args["id"], _index(call), int(call.query.get("limit", "1000"))
+    return page_of(
+        call,
+        "artifacts",
+        lambda page, count: call.services.job_reads.artifacts(
+            call.caller, call.args["id"], page, count
+        ),
+        artifact_view,
     )
-    return Answer(200, {"artifacts": [artifact_view(row) for row in rows], "links": []})
 
 
 @TABLE.add(

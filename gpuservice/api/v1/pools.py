@@ -134,6 +134,7 @@ def node_view(view: NodeView) -> dict[str, Any]:
         "addresses": [row.address] if row.address else [],
         "status": row.status,
         "status_reason": row.status_reason,
+        "drain_deadline_at": time(row.drain_deadline_at),
         "devices": [_device_of(row, device) for device in view.devices],
         "vcpus": row.vcpus,
         "memory_mib": row.memory_mib,
@@ -182,8 +183,8 @@ def show_node(call: Call) -> Answer:
 )
 def act_on_node(call: Call) -> Answer:
     """Cordon, uncordon, drain or repair a node."""
-    verb, _ = verb_of(call.body)
-    view = call.services.nodes.act(call.caller, call.args["id"], verb)
+    verb, details = verb_of(call.body)
+    view = call.services.nodes.act(call.caller, call.args["id"], verb, details.get("reason"))
     return Answer(200, {"node": node_view(view)}, tagged(view.node))
 
 

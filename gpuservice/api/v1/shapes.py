@@ -45,13 +45,17 @@ def page_of(
     fetch: Fetch,
     view: Callable[[Any], dict[str, Any]],
     key: Callable[[Any], str] = lambda item: str(item.id),
+    cut: Callable[[], bool] = lambda: False,
 ) -> Answer:
-    """One page of a list, with the link to the next."""
+    """One page of a list, with the link to the next.
+
+    :param cut: whether the page that was fetched is shorter than asked for, with more behind it.
+    """
     assert call.listing is not None  # rows with this verb have one
     wanted = listing.read(call.listing, call.query, call.caller.project_id, call.caller.sees_all)
     rows, total = fetch(wanted.page, wanted.with_count)
     body: dict[str, Any] = {nouns: [view(row) for row in rows], "links": []}
-    if len(rows) == wanted.page.limit:
+    if len(rows) == wanted.page.limit or cut():
         query = {**call.query, "marker": key(rows[-1])}
         body["links"].append({"rel": "next", "href": f"{call.path}?{urlencode(query)}"})
     if total is not None:

@@ -140,16 +140,19 @@ class ListNoun(NounCommand, command.Lister):
     filters: ClassVar[Sequence[Option]] = ()
     #: Whether the objects belong to projects.
     scoped: ClassVar[bool] = True
+    #: Whether the service orders them as asked; else they come by what the marker names.
+    sortable: ClassVar[bool] = True
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Paging, order, filters, whose."""
         parser = super().get_parser(prog_name)
         parser.add_argument("--limit", type=int, metavar="<n>", help="At most so many")
         parser.add_argument("--marker", metavar="<id>", help="Begin after the one with this id")
-        # cliff's own --sort-column orders what was fetched; this one the service.
-        parser.add_argument(
-            "--sort", metavar="<key>[:asc|desc],...", help="Let the service order them so"
-        )
+        if self.sortable:
+            # cliff's own --sort-column orders what was fetched; this one the service.
+            parser.add_argument(
+                "--sort", metavar="<key>[:asc|desc],...", help="Let the service order them so"
+            )
         parser.add_argument("--long", action="store_true", help="More columns")
         if self.scoped:
             _PROJECT.add_to(parser)
@@ -167,7 +170,7 @@ class ListNoun(NounCommand, command.Lister):
                 raise exceptions.CommandError("--limit must be 1 or more.")
             query["max_items"] = parsed_args.limit
         for name in ("marker", "sort"):
-            if getattr(parsed_args, name):
+            if getattr(parsed_args, name, None):
                 query[name] = getattr(parsed_args, name)
         if self.scoped:
             project = _PROJECT.given(parsed_args)

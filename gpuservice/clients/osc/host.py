@@ -14,7 +14,15 @@ class ListHosts(ListNoun):
     noun = "host"
     items = "hosts"
     columns = ("id", "name", "kind", "state", "status", "devices_used", "devices_total")
-    long_columns = ("rack", "zone", "link_domain", "vcpus", "memory_mib", "status_reason")
+    long_columns = (
+        "rack",
+        "zone",
+        "link_domain",
+        "vcpus",
+        "memory_mib",
+        "status_reason",
+        "drain_deadline_at",
+    )
     scoped = False
     filters = (
         Option("--name", "With this name"),
@@ -47,13 +55,22 @@ class CordonHost(ActOnNoun):
 
 
 class DrainHost(ActOnNoun):
-    """Let nothing new come to hosts, and move away what is there."""
+    """Let nothing new come to hosts.
+
+    What runs there goes on to its end, or until the notice is over: then it is stopped and put in
+    line again, without counting as an attempt.
+    """
 
     noun = "host"
     action = "drain"
     details = (
         Option("--reason", "Why; shown with it"),
-        Option("--notice", "Time that running work still has", duration, "notice_s"),
+        Option(
+            "--notice",
+            "Time that running work still has, like 1h; 0 for none",
+            duration,
+            "notice_s",
+        ),
     )
     example = "openstack gpu host drain gpu-07 --notice 1h"
 

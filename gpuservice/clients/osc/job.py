@@ -174,22 +174,6 @@ class RequeueJob(ActOnNoun):
     example = "openstack gpu job requeue resnet-sweep"
 
 
-class SuspendJob(ActOnNoun):
-    """Have jobs make a checkpoint, stop, and be held."""
-
-    noun = "job"
-    action = "suspend"
-    example = "openstack gpu job suspend resnet-sweep"
-
-
-class ResumeJob(ActOnNoun):
-    """Put suspended jobs in line again."""
-
-    noun = "job"
-    action = "resume"
-    example = "openstack gpu job resume resnet-sweep"
-
-
 class BelowJob(ListNoun):
     """Base of what lists things below one job."""
 
@@ -214,7 +198,7 @@ class BelowJob(ListNoun):
 
 
 class ListAttempts(BelowJob):
-    """List a job's attempts, newest first."""
+    """List a job's attempts, newest first; those of an array from its last element on."""
 
     below = "job_attempts"
     columns = (
@@ -228,7 +212,16 @@ class ListAttempts(BelowJob):
         "ended_at",
     )
     long_columns = ("id", "stop_reason", "evidence", "tasks")
-    filters = (Option("--index", "Of this element of the array", int),)
+    filters = (
+        Option("--index", "Of this element of the array", int),
+        Option(
+            "--status",
+            "With this status; repeat for several",
+            choices=("starting", "running", "stopping", "ended"),
+            many="list",
+        ),
+        Option("--outcome", "That ended so, like node_failure"),
+    )
     example = "openstack gpu job attempts resnet-sweep --long"
 
 
@@ -236,6 +229,7 @@ class ListElements(BelowJob):
     """List the elements of an array that have started, ended or wait for another attempt."""
 
     below = "job_elements"
+    sortable = False
     columns = ("index", "status", "attempt", "failure_class", "exit_code", "started_at", "ended_at")
     long_columns = ("status_reason", "queued_at")
     example = "openstack gpu job elements sweep"

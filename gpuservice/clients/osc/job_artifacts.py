@@ -26,8 +26,12 @@ class ListArtifacts(BelowJob):
 
     below = "job_artifacts"
     columns = ("path", "index", "size", "sha256")
-    long_columns = ("attempt", "rank", "created_at")
-    filters = (Option("--index", "Of this element of the array", int),)
+    long_columns = ("id", "attempt", "rank", "created_at")
+    filters = (
+        Option("--index", "Of this element of the array", int),
+        Option("--attempt", "Of the attempt with this number", int),
+        Option("--rank", "Of this task of the gang", int),
+    )
     example = "openstack gpu job artifacts resnet-sweep"
 
 

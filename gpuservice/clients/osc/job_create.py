@@ -16,6 +16,7 @@ from gpuservice.clients.osc.job_logs import follow
 from gpuservice.clients.osc.job_progress import LiveLine
 from gpuservice.clients.osc.job_request import GROUPS, request_of
 from gpuservice.clients.osc.options import add_all
+from gpuservice.clients.sdk.v1._base import is_id
 from gpuservice.clients.sdk.v1.job import Job
 
 #: What a shell gives a program that the user interrupted.
@@ -74,6 +75,7 @@ class CreateJob(ShowCommand):
         request = request_of(parsed_args)
         if parsed_args.project and not self.be_project(parsed_args.project):
             raise exceptions.CommandError("Choose the project with --os-project-id.")
+        self._resolve_dependencies(request)
         self.sent = {"job": request}
         if parsed_args.dry_run:
             return self._dry_run(parsed_args, request)
@@ -81,6 +83,14 @@ class CreateJob(ShowCommand):
         if parsed_args.wait or parsed_args.follow:
             job = self._see_through(job, parsed_args.follow)
         return self.shown(parsed_args, job)
+
+    def _resolve_dependencies(self, request: dict[str, Any]) -> None:
+        """Names of jobs as the ids that the service takes; what is no list it will refuse."""
+        wanted = request.get("depends_on")
+        for one in wanted if isinstance(wanted, list) else ():
+            name = one.get("job") if isinstance(one, dict) else None
+            if isinstance(name, str) and name and not is_id(name):
+                one["job"] = self.one(name).id
 
     def _dry_run(
         self, parsed_args: argparse.Namespace, request: dict[str, Any]

@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         Option("--name", "Its name, by default the program's"),
         Option("--env", "A variable; repeat for more", pair, "env", "KEY=VALUE", many="map"),
         Option("--workdir", "Directory to run in, relative to the task's own"),
-        Option("--image", "Container image"),
+        Option("--image", "Container image, where the service has a driver for them"),
         Option(
             "--input",
             "Fetch PATH from URL first; repeat for more",
@@ -117,7 +117,8 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option(
             "--depends-on",
-            "Only after that job (id, or id=succeeded, failed, ended, started); repeat for more",
+            "Only after that job (name or id, then perhaps =succeeded, =failed, =ended or "
+            "=started); repeat for more",
             str,
             "depends_on",
             "JOB[=CONDITION]",

@@ -13,7 +13,15 @@ class ListNodes(ListNoun):
     noun = "node"
     items = "nodes"
     columns = ("id", "name", "pool_id", "status", "addresses", "live_tasks")
-    long_columns = ("devices", "vcpus", "memory_mib", "last_seen_at", "status_reason", "fault")
+    long_columns = (
+        "devices",
+        "vcpus",
+        "memory_mib",
+        "last_seen_at",
+        "status_reason",
+        "drain_deadline_at",
+        "fault",
+    )
     filters = (
         Option("--name", "With this name"),
         Option("--status", "With this status"),
@@ -39,7 +47,7 @@ class CordonNode(ActOnNoun):
 
 
 class DrainNode(ActOnNoun):
-    """Let nothing new come to nodes, and move away what is there."""
+    """Let nothing new come to nodes; what runs there goes on to its end."""
 
     noun = "node"
     action = "drain"

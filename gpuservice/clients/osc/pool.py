@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuservice.clients.osc.generic import (
-    ActOnNoun,
     CreateNoun,
     DeleteNoun,
     ListNoun,
@@ -120,11 +119,3 @@ class ExplainPool(ShowNoun):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """Ask and show."""
         return self.shown(parsed_args, self.gpu.explain_pool(self.one(parsed_args.target)))
-
-
-class ReauthorisePool(ActOnNoun):
-    """Give pools a new credential, made of the caller's."""
-
-    noun = "pool"
-    action = "reauthorise"
-    example = "openstack gpu pool reauthorise vision"

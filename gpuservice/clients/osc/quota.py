@@ -56,6 +56,7 @@ class ListQuotas(ListNoun):
     items = "quotas"
     columns = ("project_id", "limits", "usage")
     scoped = False
+    sortable = False
     example = "openstack gpu quota list -f json"
 
 

@@ -24,7 +24,9 @@ _ESCAPES = re.compile(
 def duration(text: str) -> int:
     """Seconds of ``90``, ``90s``, ``15m``, ``1h30m``, ``2d``."""
     parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    whole = "".join(number + unit for number, unit in parts) == text
+    # 1h30 is refused: who writes it means minutes, and a number alone is seconds.
+    if not parts or not whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no duration; write it like 90s, 15m, 1h30m or 2d"
         )

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
-from gpuservice.db.statements import assigned, chunks, condition, conditions
+from gpuservice.db.statements import assigned, chunks, conditions
 from gpuservice.db.tables import ELEMENT_ROWS, ELEMENTS
 from gpuservice.domain.ports_store import Delta, Where
 from gpuservice.domain.states import JobStatus
@@ -69,11 +69,17 @@ class Elements:
 
     def change(self, job_id: str, index: int, values: Mapping[str, Any], *where: Where) -> bool:
         """Conditional update of one."""
-        statement = update(ELEMENTS).where(_C.job_id == job_id, _C.index == index)
-        for one in where:
-            statement = statement.where(condition(ELEMENTS, one))
+        return self.change_where(job_id, values, Where("index", "eq", index), *where) == 1
+
+    def change_where(self, job_id: str, values: Mapping[str, Any], *where: Where) -> int:
+        """Conditional update of all of a job in one statement; how many."""
+        statement = update(ELEMENTS).where(_C.job_id == job_id, conditions(ELEMENTS, where))
         full = {"version": Delta(1), **values}
-        return self._c.execute(statement.values(assigned(ELEMENTS, full))).rowcount == 1
+        return self._c.execute(statement.values(assigned(ELEMENTS, full))).rowcount
+
+    def remove_of(self, job_id: str) -> None:
+        """Delete all of a job."""
+        self._c.execute(delete(ELEMENTS).where(_C.job_id == job_id))
 
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""

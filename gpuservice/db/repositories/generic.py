@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from oslo_db.exception import DBDuplicateEntry
-from sqlalchemy import Connection, Integer, Select, Table, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Integer, Select, Table, delete, func, select, update
 
 from gpuservice.db.mapping import Mapper
+from gpuservice.db.prepared import row
 from gpuservice.db.statements import assigned, chunks, condition, conditions
 from gpuservice.domain.errors import Invalid, NameTaken
-from gpuservice.domain.ports_store import Delta, Page, Where
+from gpuservice.domain.ports_store import Delta, Lock, Page, Where
 
 T = TypeVar("T")
 
@@ -62,20 +63,14 @@ class TableRepository(Generic[T]):
         self,
         *where: Where,
         limit: int | None = None,
-        lock: bool = False,
+        lock: Lock = False,
         skip_locked: bool = False,
         order: Sequence[tuple[str, str]] = (),
     ) -> list[T]:
         """All rows that meet every condition."""
-        query = self._select().where(conditions(self.table, where))
-        for key, way in order:
-            column = self.table.c[key]
-            query = query.order_by(column.desc() if way == "desc" else column.asc())
-        if limit is not None:
-            query = query.limit(limit)
-        if lock:
-            query = query.with_for_update(skip_locked=skip_locked)
-        return self._load(query)
+        statement, values = self.mapper.prepared.select(where, order, limit, lock, skip_locked)
+        load = self.mapper.load
+        return [load(row) for row in self._c.execute(statement, values)]
 
     def page(self, page: Page) -> list[T]:
         """One page after the marker, by the sort keys and then the id."""
@@ -132,45 +127,37 @@ class TableRepository(Generic[T]):
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
         """The same values for many rows; how many matched."""
+        full = self._stamped(values)
+        wanted = sorted(set(idents))
+        if len(wanted) == 1:
+            statement = self.mapper.prepared.update(full, where)
+            return self._c.execute(statement, row(wanted[0], full, where)).rowcount
         matched = 0
-        for part in chunks(sorted(set(idents))):
-            statement = update(self.table).where(
-                self.table.c.id == part[0] if len(part) == 1 else self.table.c.id.in_(part)
-            )
+        for part in chunks(wanted):
+            statement = update(self.table).where(self.table.c.id.in_(part))
             for one in where:
                 statement = statement.where(condition(self.table, one))
-            result = self._c.execute(statement.values(assigned(self.table, self._stamped(values))))
+            result = self._c.execute(statement.values(assigned(self.table, full)))
             matched += result.rowcount
         return matched
 
-    def change_each(self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where) -> int:
+    def change_each(
+        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+    ) -> int:
         """Other values for each row; all mappings have the same keys."""
         if not changes:
             return 0
-        first = self._stamped(changes[0][1])
-        relative = {name for name, value in first.items() if isinstance(value, Delta)}
-        values: dict[str, Any] = {}
-        for name in first:
-            param = bindparam(f"v_{name}", type_=self.table.c[name].type)
-            values[name] = self.table.c[name] + param if name in relative else param
-        statement = update(self.table).where(self.table.c.id == bindparam("row_id"))
-        for one in where:
-            statement = statement.where(condition(self.table, one))
-        statement = statement.values(values)
+        stamped: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+        stamped = dict if silent else self._stamped
+        statement = self.mapper.prepared.update(stamped(changes[0][1]), where)
         rows = [
-            {
-                "row_id": ident,
-                **{
-                    f"v_{name}": value.amount if isinstance(value, Delta) else value
-                    for name, value in self._stamped(given).items()
-                },
-            }
-            for ident, given in sorted(changes, key=lambda change: change[0])
+            row(ident, stamped(values), where)
+            for ident, values in sorted(changes, key=lambda change: change[0])
         ]
         if not where:
             self._c.execute(statement, rows)
             return len(rows)
-        return sum(self._c.execute(statement, row).rowcount for row in rows)
+        return sum(self._c.execute(statement, one).rowcount for one in rows)
 
     def remove(self, ident: str, *where: Where) -> bool:
         """Delete one row if it meets ``where``."""
@@ -178,6 +165,12 @@ class TableRepository(Generic[T]):
         for one in where:
             statement = statement.where(condition(self.table, one))
         return self._c.execute(statement).rowcount == 1
+
+    def remove_where(self, *where: Where) -> int:
+        """Delete every row that meets ``where`` (which must say something); how many."""
+        if not where:
+            raise ValueError("nothing says which rows are to go")
+        return self._c.execute(delete(self.table).where(conditions(self.table, where))).rowcount
 
     # -- pieces ----------------------------------------------------------------------------
     def _select(self) -> Select[Any]:

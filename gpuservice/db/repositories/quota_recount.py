@@ -9,7 +9,7 @@ from collections import Counter
 from sqlalchemy import Connection, func, select
 
 from gpuservice.db.tables import ATTEMPTS, JOBS, NODES, POOLS, TASKS
-from gpuservice.domain.states import NodeStatus, PoolStatus, TaskStatus
+from gpuservice.domain.states import NODE_COUNTED, POOL_COUNTED, TaskStatus
 
 Use = Counter[tuple[str, str]]
 
@@ -27,7 +27,7 @@ def counted_use(connection: Connection) -> dict[tuple[str, str], int]:
 def _pools(connection: Connection, use: Use) -> None:
     query = (
         select(POOLS.c.project_id, func.count())
-        .where(POOLS.c.status != PoolStatus.DELETED)
+        .where(POOLS.c.status.in_(sorted(POOL_COUNTED)))
         .group_by(POOLS.c.project_id)
     )
     for project, count in connection.execute(query):
@@ -38,7 +38,7 @@ def _nodes(connection: Connection, use: Use) -> None:
     node = NODES.c
     query = (
         select(node.project_id, node.gpu_type, func.count(), func.sum(node.gpu_count))
-        .where(node.status != NodeStatus.DELETED)
+        .where(node.status.in_(sorted(NODE_COUNTED)))
         .group_by(node.project_id, node.gpu_type)
     )
     for project, gpu_type, count, gpus in connection.execute(query):
@@ -68,7 +68,8 @@ def _tasks(connection: Connection, use: Use) -> None:
     task = TASKS.c
     query = (
         select(task.project_id, task.counted_gpus, func.count())
-        .where(task.status != TaskStatus.GONE)
+        .select_from(ATTEMPTS.join(TASKS, task.attempt_id == ATTEMPTS.c.id))
+        .where(ATTEMPTS.c.live == 1, task.status != TaskStatus.GONE)
         .group_by(task.project_id, task.counted_gpus)
     )
     for project, counted, count in connection.execute(query):

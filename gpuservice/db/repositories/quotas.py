@@ -44,6 +44,7 @@ _TAKE = (
     )
     .values(in_use=_USE.in_use + bindparam("amount"))
 )
+_LIMITS_OF = select(_LIMIT.name, _LIMIT.value).where(_LIMIT.project_id == bindparam("the_project"))
 _GIVE_BACK = update(QUOTA_USAGE).where(_ROW).values(in_use=_USE.in_use - bindparam("amount"))
 
 
@@ -60,10 +61,11 @@ class Quotas:
 
     def limits(self, project_id: str) -> dict[str, int]:
         """The project's own limits."""
-        rows = self._c.execute(
-            select(_LIMIT.name, _LIMIT.value).where(_LIMIT.project_id == project_id)
-        )
-        return dict(rows.all())
+        return dict(self._c.execute(_LIMITS_OF, {"the_project": project_id}).all())
+
+    def effective_limits(self, project_id: str) -> dict[str, int]:
+        """The project's limits, defaults filled in, in one query."""
+        return {**self._defaults, **self.limits(project_id)}
 
     def set_limits(self, project_id: str, limits: Mapping[str, int | None]) -> None:
         """Write limits; None goes back to the default."""

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, insert_ignoring
@@ -79,31 +79,40 @@ class Explanations:
             self._c.execute(delete(EXPLANATIONS).where(EXPLANATIONS.c.job_id.in_(part)))
 
 
+_PORTS_AT = select(PORT_LEASES.c.address, PORT_LEASES.c.port).where(
+    PORT_LEASES.c.address.in_(bindparam("addresses", expanding=True))
+)
+
+
 class PortLeases:
     """Rendezvous ports, unique per address while an attempt lives."""
 
     def __init__(self, connection: Connection) -> None:
         self._c = connection
-        self._used: dict[str, set[int]] = {}
 
-    def lease(self, address: str, ports: Sequence[int], attempt_id: str) -> int | None:
-        """The first free port; a race for it ends in a duplicate key and a re-run."""
-        used = self._used.get(address)
-        if used is None:
-            used = {
-                port
-                for (port,) in self._c.execute(
-                    select(PORT_LEASES.c.port).where(PORT_LEASES.c.address == address)
-                )
-            }
-            self._used[address] = used
-        free = next((port for port in ports if port not in used), None)
-        if free is not None:
-            used.add(free)
+    def lease(self, ports: Sequence[int], wanted: Mapping[str, str]) -> dict[str, int]:
+        """The first free ports, in two statements; a race for one ends in a duplicate key and a
+        re-run."""
+        used: dict[str, set[int]] = {address: set() for address in wanted.values()}
+        for part in chunks(sorted(used)):
+            for address, port in self._c.execute(_PORTS_AT, {"addresses": part}):
+                used[address].add(port)
+        leased: dict[str, int] = {}
+        for attempt_id, address in wanted.items():
+            taken = used[address]
+            free = next((port for port in ports if port not in taken), None)
+            if free is not None:
+                taken.add(free)
+                leased[attempt_id] = free
+        if leased:
             self._c.execute(
-                insert(PORT_LEASES).values(address=address, port=free, attempt_id=attempt_id)
+                insert(PORT_LEASES),
+                [
+                    {"address": wanted[ident], "port": port, "attempt_id": ident}
+                    for ident, port in leased.items()
+                ],
             )
-        return free
+        return leased
 
     def release(self, attempt_ids: Sequence[str]) -> None:
         """Free the ports of ended attempts."""

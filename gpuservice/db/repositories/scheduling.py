@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, select
 
 from gpuservice.db.statements import chunks
 from gpuservice.db.tables import ALLOCATIONS, ATTEMPTS, JOBS, QUOTA_LIMITS, QUOTA_USAGE, TASKS
@@ -35,6 +35,12 @@ _WAITING = (
     "version",
 )
 
+_OPEN = and_(JOBS.c.open == 1, JOBS.c.waiting_elements > 0)
+_ROWS = (
+    select(*(JOBS.c[name] for name in _WAITING)).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
+)
+_VERSIONS = select(JOBS.c.id, JOBS.c.version).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
+
 
 class SchedulingReads:
     """Read models for the planner's snapshot."""
@@ -42,15 +48,21 @@ class SchedulingReads:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
-    def waiting(self) -> list[WaitingJob]:
-        """Every job with elements that wait, held ones too, in order of submission."""
-        job = JOBS.c
-        query = (
-            select(*(job[name] for name in _WAITING))
-            .where(job.open == 1, job.waiting_elements > 0)
-            .order_by(job.created_at, job.id)
-        )
-        return [WaitingJob(*row) for row in self._c.execute(query)]
+    def waiting_versions(self) -> list[tuple[str, int]]:
+        """(id, version) of every job with elements that wait, held ones too, in order of
+        submission: what a reader that keeps the rows needs to read each time."""
+        return [(ident, version) for ident, version in self._c.execute(_VERSIONS)]
+
+    def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
+        """Those jobs, all or some of them, in order of submission."""
+        if job_ids is None:
+            return [WaitingJob(*row) for row in self._c.execute(_ROWS)]
+        found = [
+            WaitingJob(*row)
+            for part in chunks(sorted(job_ids))
+            for row in self._c.execute(_ROWS.where(JOBS.c.id.in_(part)))
+        ]
+        return sorted(found, key=lambda job: (job.created_at, job.id))
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs (they never change, so a reader may keep them)."""

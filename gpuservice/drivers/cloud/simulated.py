@@ -66,6 +66,7 @@ class SimulatedCloud:
     def create_node(self, request: NodeRequest) -> CloudNode:
         """A new server, also when the node has one already (real clouds do not look either)."""
         control = self._call()
+        time.sleep(float(control["create_delay_s"]))
         number = self._number(request.host_name)
         now = datetime.now(UTC)
         with self.state.locked():

@@ -22,12 +22,14 @@ from typing import Any
 #: What ``control.json`` may say, with what holds when it does not.
 #: ``build_delay_s``: how long a server builds; ``fail_next_builds``: how many of the next servers
 #: end in error; ``fail_rate``: the share of all others that do; ``call_delay_s``: how slow each
-#: call is; ``lost_hosts``: hosts without power.
+#: call is, ``create_delay_s``: how much slower one that creates is; ``lost_hosts``: hosts without
+#: power; ``unhealthy_devices``: ``host/address`` of GPUs that are.
 CONTROL_DEFAULTS: dict[str, Any] = {
     "build_delay_s": 0.0,
     "fail_next_builds": 0,
     "fail_rate": 0.0,
     "call_delay_s": 0.0,
+    "create_delay_s": 0.0,
     "lost_hosts": [],
     "unhealthy_devices": [],
 }

@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from gpuservice.domain.errors import LogGap
 from gpuservice.domain.ports import LogPiece
+from gpuservice.drivers.room import writing
 
 #: A closed stream has this beside it.
 _END = ".end"
@@ -30,8 +31,9 @@ class FileLogStore:
 
         :returns: (the next offset wanted, whether the cap is reached).
         :raises LogGap: when ``offset`` is beyond what is stored; ``meta`` has the offset wanted.
+        :raises StoreFull: when the disk is.
         """
-        with self._locked(key) as handle:
+        with writing(self._root), self._locked(key) as handle:
             size = os.fstat(handle).st_size
             if size >= max_bytes:
                 return size, True
@@ -67,10 +69,11 @@ class FileLogStore:
         return LogPiece(data, start, after, closed and after >= size)
 
     def close(self, key: str) -> None:
-        """Nothing more will come."""
+        """Nothing more will come; raises ``StoreFull``."""
         path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(path.name + _END).touch()
+        with writing(self._root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.with_name(path.name + _END).touch()
 
     def delete(self, prefix: str) -> None:
         """Remove every stream below a prefix."""

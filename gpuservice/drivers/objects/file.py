@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from gpuservice.domain.errors import NotFound, TooLarge
 from gpuservice.domain.ports import StoredObject
+from gpuservice.drivers.room import writing
 
 _PIECE = 1 << 20
 
@@ -25,7 +26,11 @@ class FileObjectStore:
         self._root = Path(conf.artifacts.directory)
 
     def put(self, key: str, stream: BinaryIO, max_bytes: int) -> StoredObject:
-        """Store atomically; raises ``TooLarge`` with nothing left behind."""
+        """Store atomically; raises ``TooLarge`` or ``StoreFull`` with nothing left behind."""
+        with writing(self._root):
+            return self._put(key, stream, max_bytes)
+
+    def _put(self, key: str, stream: BinaryIO, max_bytes: int) -> StoredObject:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(prefix=".put-", dir=path.parent)

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from api_cluster import OPERATORS_PROJECT, Cluster, small_cluster
 from oslo_config import cfg
 from sqlalchemy import event
 from werkzeug.test import TestResponse
@@ -30,16 +31,12 @@ from gpuservice.auth.strategies import strategy
 from gpuservice.conf import opts, quota
 from gpuservice.db.engine import create_engine
 from gpuservice.db.store import DatabaseStore
-from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.ports import DryRun, Hint
-from gpuservice.domain.quota import of_nodes
-from gpuservice.domain.work import Job, Queue
+from gpuservice.domain.work import Job
 from gpuservice.drivers.logs.file import FileLogStore
 from gpuservice.drivers.objects.file import FileObjectStore
 from gpuservice.services.deps import Deps
 from gpuservice.services.registry import build
-
-OPERATORS_PROJECT = "operators"
 
 
 class SystemClock:
@@ -193,19 +190,9 @@ class World:
         self, nodes: int = 2, gpus: int = 4, project: str = OPERATORS_PROJECT, name: str = "shared"
     ) -> Cluster:
         """A cluster of one pool that serves the cloud-wide queue ``default``."""
-        return self.store.write(lambda uow: _seed(uow, self, nodes, gpus, project, name))
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What ``World.seed`` made."""
-
-    flavor: Flavor
-    pool: Pool
-    hosts: tuple[Host, ...]
-    nodes: tuple[Node, ...]
-    devices: tuple[Device, ...]
-    queue: Queue
+        return self.store.write(
+            lambda uow: small_cluster(uow, self.ids.new, nodes, gpus, project, name)
+        )
 
 
 def configuration(folder: Path) -> cfg.ConfigOpts:
@@ -221,90 +208,6 @@ def configuration(folder: Path) -> cfg.ConfigOpts:
     ):
         conf.set_override(name, value, group)
     return conf
-
-
-def _seed(uow: Any, world: World, count: int, gpus: int, project: str, name: str) -> Cluster:
-    now, new = uow.now(), world.ids.new
-
-    def row(**values: Any) -> dict[str, Any]:
-        return {"id": new(), "created_at": now, "updated_at": now, **values}
-
-    gpu_type = GpuType(**row(name="a100-80gb", vendor="nvidia", memory_mib=81920))
-    flavor = Flavor(
-        **row(
-            name=f"a100.{gpus}", gpu_type="a100-80gb", gpu_count=gpus, vcpus=32, memory_mib=262144
-        )
-    )
-    pool = Pool(
-        **row(
-            project_id=project,
-            name=name,
-            flavor_id=flavor.id,
-            min_nodes=count,
-            max_nodes=count,
-            target_nodes=count,
-            status="active",
-            shared_with=("*",),
-            name_key=f"{project}/{name}",
-        )
-    )
-    queue = Queue(
-        **row(
-            project_id=None,
-            name="default",
-            projects=("*",),
-            pool_ids=(pool.id,),
-            name_key="*/default",
-        )
-    )
-    hosts = [
-        Host(**row(name=f"host-{n}", vcpus=32, memory_mib=262144, rack=f"r{n % 2}"))
-        for n in range(count)
-    ]
-    nodes = [
-        Node(
-            **row(
-                pool_id=pool.id,
-                project_id=project,
-                name=f"{name}-{n}",
-                flavor_id=flavor.id,
-                host_id=host.id,
-                address=f"127.1.0.{n + 1}",
-                status="ready",
-                status_changed_at=now,
-                gpu_type="a100-80gb",
-                gpu_count=gpus,
-                vcpus=32,
-                memory_mib=262144,
-                secret_hash=None,
-            )
-        )
-        for n, host in enumerate(hosts)
-    ]
-    devices = [
-        Device(
-            **row(
-                host_id=node.host_id,
-                address=f"0000:{gpu:02x}:00.0",
-                gpu_type="a100-80gb",
-                memory_mib=81920,
-                ordinal=gpu,
-                health="healthy",
-                node_id=node.id,
-            )
-        )
-        for node in nodes
-        for gpu in range(gpus)
-    ]
-    uow.quotas.take(project, {"pools": 1, **of_nodes("a100-80gb", gpus, count)})
-    uow.gpu_types.add(gpu_type)
-    uow.flavors.add(flavor)
-    uow.pools.add(pool)
-    uow.queues.add(queue)
-    uow.hosts.add_many(hosts)
-    uow.nodes.add_many(nodes)
-    uow.devices.add_many(devices)
-    return Cluster(flavor, pool, tuple(hosts), tuple(nodes), tuple(devices), queue)
 
 
 def error_of(response: TestResponse) -> dict[str, Any]:

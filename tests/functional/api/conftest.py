@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from api_world import Client, Cluster, World
+from valid_bodies import ids_of
 
 from gpuservice.db.engine import create_engine
 from gpuservice.db.tables import METADATA
@@ -50,3 +51,10 @@ def admin(world: World) -> Client:
 def ada(world: World) -> Client:
     """A member of the project ``vision``."""
     return world.client("vision")
+
+
+@pytest.fixture
+def target(cluster: Cluster, ada: Client) -> dict[str, str]:
+    """Ids of existing objects by noun."""
+    job = ada.post("/jobs", {"job": {"name": "a", "command": ["true"]}}).get_json()["job"]
+    return ids_of(cluster, jobs=job["id"])

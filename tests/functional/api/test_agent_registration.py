@@ -79,6 +79,11 @@ def test_faster_than_the_record_of_its_building(world, cluster):
     answer = early.register()
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "1"
+    assert stored(early).secret_hash is None
+    # The conductor notes the build; the same guest is taken on the next time it asks.
+    world.store.write(lambda uow: uow.nodes.change(early.node.id, {"status": "configuring"}))
+    assert early.register().status_code == 200
+    assert stored(early).status == "checking"
 
 
 def test_a_second_secret_quarantines_the_node(node):
@@ -132,6 +137,15 @@ def test_a_deleted_node_is_nobody(node):
     node.world.store.write(lambda uow: uow.nodes.change(node.node.id, {"status": "configuring"}))
 
 
+OTHER = "00000000-0000-4000-8000-00000000000f"
+
+
+def silent(node, seconds):
+    """The node was last heard of so long ago."""
+    then = datetime.now(UTC) - timedelta(seconds=seconds)
+    node.world.store.write(lambda uow: uow.nodes.change(node.node.id, {"last_renewal_at": then}))
+
+
 def test_another_process_within_the_lease(node):
     node.register()
     assert node.sync().status_code == 200
@@ -142,15 +156,70 @@ def test_another_process_within_the_lease(node):
 def test_a_restarted_agent_takes_over(node):
     node.register()
     node.sync()
-    long_ago = datetime.now(UTC) - timedelta(seconds=40)
-    node.world.store.write(
-        lambda uow: uow.nodes.change(node.node.id, {"last_renewal_at": long_ago})
-    )
-    first, node.instance = node.instance, "00000000-0000-4000-8000-00000000000f"
+    silent(node, node.world.conf.agent.lease_s + 1)
+    first, node.instance = node.instance, OTHER
     assert node.sync().status_code == 200
     assert stored(node).instance == node.instance
     node.instance = first
     assert error_of(node.sync())["code"] == "gpu.agent.instance_conflict"
+
+
+def test_a_clone_gets_nothing_while_the_first_is_heard_of(node):
+    """The disk of a node, copied: same token, same secret, another place."""
+    node.register()
+    first = node.instance
+    for at in (0, node.world.conf.agent.lease_s - 2):
+        silent(node, at)
+        node.instance = OTHER
+        error = error_of(node.register())
+        assert error["code"] == "gpu.agent.instance_conflict"
+        assert 0 < error["meta"]["retry_after_s"] <= node.world.conf.agent.lease_s - at
+        assert error_of(node.sync())["code"] == "gpu.agent.instance_conflict"
+        assert stored(node).instance == first
+    node.instance = first
+    assert node.sync().status_code == 200
+
+
+def test_a_clone_of_a_node_without_a_lease(node):
+    node.register()
+    node.world.store.write(lambda uow: uow.nodes.change(node.node.id, {"lease_s": None}))
+    silent(node, 50)
+    node.instance = OTHER
+    assert error_of(node.register())["code"] == "gpu.agent.instance_conflict"
+    silent(node, 61)
+    assert node.register().status_code == 200
+
+
+def test_in_its_place_a_restarted_agent_takes_over_at_once(node):
+    node.instance = "0123456789abcdef.first"
+    node.register()
+    assert node.sync().status_code == 200
+    node.instance = "0123456789abcdef.second"
+    assert node.register().status_code == 200
+    assert node.sync().status_code == 200
+    node.instance = "fedcba9876543210.second"
+    assert error_of(node.register())["code"] == "gpu.agent.instance_conflict"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "logs?stream=stdout&offset=0"),
+        ("PUT", "artifacts/a"),
+        ("PUT", "checkpoints/1/a"),
+        ("GET", "checkpoint"),
+    ],
+)
+def test_nothing_gets_around_the_fence(node, method, path):
+    node.register()
+    answer = node.client.raw(
+        method,
+        f"/v1/agent/tasks/00000000-0000-4000-8000-000000000000/{path}",
+        headers={"OpenStack-GPU-Node-Epoch": None},
+        **({} if method == "GET" else {"data": b"x"}),
+    )
+    assert error_of(answer)["status"] == 400
+    assert "OpenStack-GPU-Node-Epoch" in error_of(answer)["detail"]
 
 
 @pytest.mark.parametrize("header", ["", "Bearer ", "Bearer 00", "Basic abc"])

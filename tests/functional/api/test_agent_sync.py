@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from api_world import Client, Cluster, World, error_of
@@ -239,6 +242,28 @@ def test_short_logs_ride_along(world, cluster, node, ada, job_id):
     assert Hint("logs", (job_id,)) in world.hints.sent
 
 
+def test_a_full_store_costs_no_node_its_lease(world, cluster, node, ada, job_id, monkeypatch):
+    place(world, cluster, job_id, cluster.nodes[:1])
+    (order,) = node.orders()
+    task_id = order["task_id"]
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, "fsync", full)
+        for answer in (node.send_log(task_id, 0, b"one"), node.put(task_id, "artifacts/a", b"x")):
+            error = error_of(answer)
+            assert (error["status"], error["code"]) == (503, "gpu.store.full")
+            assert int(answer.headers["Retry-After"]) > 1
+        node.orders(report(task_id, "running", log={"stdout": piece(0, b"one")}))
+        node.orders(report(task_id, "gone", exit_code=0, log={"stdout": piece(0, b"one", True)}))
+    conduct(world)
+    assert status(ada, job_id) == "succeeded"
+    assert list((Path(world.conf.artifacts.directory)).rglob(".put-*")) == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -252,10 +277,21 @@ def test_nonsense_is_400_or_ignored(node, wrong):
     assert answer.status_code in (200, 400), answer.text
 
 
-def test_a_wrong_time_of_an_own_task(world, cluster, node, job_id):
+@pytest.mark.parametrize(
+    "time",
+    [
+        "yesterday-or-so",
+        "2026-01-01T00:00:00",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+    ],
+)
+@pytest.mark.parametrize("state", ["running", "gone"])
+def test_a_wrong_time_of_an_own_task(world, cluster, node, job_id, state, time):
     place(world, cluster, job_id, cluster.nodes[:1])
     (order,) = node.orders()
-    answer = node.sync(report(order["task_id"], "running", started_at="yesterday-or-so"))
+    answer = node.sync(report(order["task_id"], state, started_at=time))
+    assert error_of(answer)["source"]["pointer"] == "/tasks/0/started_at"
     assert answer.status_code == 400
     assert attempt_of(world, job_id).attention is False
 

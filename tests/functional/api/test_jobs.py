@@ -69,7 +69,14 @@ WRONG = {
     "rank variable": {"env": {"RANK": "1"}},
     "visible devices": {"env": {"CUDA_VISIBLE_DEVICES": "0"}},
     "variable name": {"env": {"A-B": "1"}},
-    "secret's variable": {"secrets": [{"env": "WORLD_SIZE", "ref": "barbican:x"}]},
+    "secrets without a driver": {"secrets": [{"env": "TOKEN", "ref": "barbican:x"}]},
+    "image without a driver": {"image": "docker.io/nvidia/cuda:12"},
+    "source without a driver": {"inputs": [{"source": "s3://a/b", "path": "b"}]},
+    "target without a driver": {"outputs": [{"path": "a", "target": "swift://a/b"}]},
+    "source without a name": {"inputs": [{"source": "https://x.org/", "path": "d/"}]},
+    "empty program": {"command": ["", "a"]},
+    "argument too long": {"command": ["echo", "\U0001f4a5" * 32768]},
+    "variable too long": {"env": {"A": "\U0001f4a5" * 32768}},
     "workdir": {"workdir": "../up"},
     "input path": {"inputs": [{"source": "https://x.org/a", "path": "/etc"}]},
     "output path": {"outputs": [{"path": "a/../../b"}]},
@@ -79,6 +86,8 @@ WRONG = {
     "running above size": {"array": {"size": 2, "max_running": 3}},
     "unknown dependency": {"depends_on": [{"job": "00000000-0000-4000-8000-000000000000"}]},
     "deadline": {"deadline_at": "soon, I think"},
+    "deadline before all": {"deadline_at": "0001-01-01T00:00:00+14:00"},
+    "deadline after all": {"deadline_at": "9999-12-31T23:59:59-14:00"},
     "unknown field": {"gpus": 3},
     "unknown notification": {"notify": [{"on": ["started"], "channel": "pigeon"}]},
 }
@@ -90,6 +99,14 @@ def test_wrong_jobs(world, ada, change):
     assert answer.status_code == 400, answer.text
     assert error_of(answer)["source"]["pointer"].startswith("/job")
     assert ada.get("/jobs").get_json()["jobs"] == []
+
+
+def test_file_urls_where_the_roots_are_known(world, ada):
+    world.conf.set_override("file_roots", ["/srv/data"], "agent")
+    create(ada, outputs=[{"path": "o", "target": "file:///srv/data/o"}])
+    error = error_of(ada.post("/jobs", body(outputs=[{"path": "o", "target": "file:///etc/o"}])))
+    assert error["source"]["pointer"] == "/job/outputs/0/target"
+    assert "/srv/data" in error["detail"]
 
 
 def test_the_own_queue_comes_first(world, admin, ada):
@@ -241,6 +258,21 @@ def test_the_limit_of_a_running_job(world, cluster, ada):
     assert world.client("vision", "manager").patch(path, longer).status_code == 200
     (order,) = node.orders()
     assert order["spec"]["time_limit_s"] == 200
+
+
+def test_a_list_of_large_jobs_comes_in_short_pages(world, admin, ada):
+    script = "#" * 500_000
+    for number in range(60):
+        create(ada, name=f"n{number}", command=..., script=script if number < 20 else "true")
+    path, names, pages = "/v1/jobs?limit=1000&sort=created_at", [], []
+    while path:
+        answer = ada.raw("GET", path)
+        assert answer.status_code == 200 and len(answer.data) < 6_000_000
+        names.extend(job["name"] for job in answer.get_json()["jobs"])
+        pages.append(len(answer.get_json()["jobs"]))
+        path = next((one["href"] for one in answer.get_json()["links"]), None)
+    assert names == [f"n{number}" for number in range(60)]
+    assert len(pages) == 3 and pages[0] < 10
 
 
 def test_hold_and_release(ada):

@@ -102,7 +102,7 @@ BODIES: dict[str, Any] = {
             "command": ["python3", "train.py"],
             "env": {"EPOCHS": "3"},
             "workdir": "src",
-            "secrets": [{"env": "TOKEN", "ref": "barbican:x"}],
+            "secrets": [],
             "image": None,
             "tasks": {"count": 2, "min_count": 1},
             "resources": {
@@ -148,7 +148,13 @@ BODIES: dict[str, Any] = {
                 "link_group": None,
             }
         ],
-        "capabilities": {"own_uid": True},
+        "capabilities": {
+            "own_uid": True,
+            "namespaces": ["mnt", "pid"],
+            "device_filter": False,
+            "private_tmp": True,
+            "cgroups": False,
+        },
         "vcpus": 32,
         "memory_mib": 262144,
     },

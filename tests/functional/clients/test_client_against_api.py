@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import sys
@@ -12,8 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from openstackclient import shell
-from openstackclient.common import clientmanager
+from openstack_shell import run_openstack
 from werkzeug.serving import make_server
 
 from gpuservice.clients import sdk
@@ -53,18 +51,13 @@ def url(tmp_path, monkeypatch):
 @pytest.fixture
 def openstack(url, capfd):
     def run(*argv, project="vision", roles="member"):
-        capfd.readouterr()
         os.environ.update(OS_PROJECT_ID=project, OS_GPU_ROLES=roles)
-        vars(clientmanager.clientmanager.ClientManager)["gpu"]._handle = None
-        before = set(logging.getLogger().handlers)
         try:
-            code = shell.main(["--os-auth-type", "none", "--os-endpoint", url, "gpu", *argv])
+            return run_openstack(
+                capfd, "--os-auth-type", "none", "--os-endpoint", url, "gpu", *argv
+            )
         finally:
             del os.environ["OS_PROJECT_ID"], os.environ["OS_GPU_ROLES"]
-            for handler in set(logging.getLogger().handlers) - before:
-                logging.getLogger().removeHandler(handler)
-        out, err = capfd.readouterr()
-        return code, out, err
 
     return run
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from conductor_ports import HandClock, KeptHints, RandomIds
+from mortal_process import FragileCloud, FragileStore, Life
 from oslo_config import cfg
 from sqlalchemy import event
 
@@ -25,10 +25,8 @@ from gpuservice.db.engine import create_engine
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.inventory import Flavor, Node, Pool
 from gpuservice.domain.jobspec import normalise
-from gpuservice.domain.ports import CloudNode, Hint, NodeRequest
 from gpuservice.domain.ports_store import Page, TaskEnd, UnitOfWork, Where
 from gpuservice.domain.work import Attempt, Event, Job, ServiceRecord, Task
-from gpuservice.drivers.cloud.simulated import SimulatedCloud
 from gpuservice.drivers.logs.file import FileLogStore
 from gpuservice.drivers.objects.file import FileObjectStore
 from gpuservice.planner.plan_types import Start
@@ -37,116 +35,6 @@ from gpuservice.scheduler.commit import CommitSettings, Committer
 
 GPU_TYPE = "a100-80gb"
 OWNER = "operators"
-
-
-class HandClock:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.time = datetime(2026, 5, 6, 7, 8, 9, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time.timestamp()
-
-    def pass_(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
-class RandomIds:
-    """Random UUIDs and secrets."""
-
-    def new(self) -> str:
-        return str(uuid.uuid4())
-
-    def secret(self) -> str:
-        return uuid.uuid4().hex * 2
-
-
-@dataclass
-class KeptHints:
-    """Keeps hints; nobody listens."""
-
-    sent: list[Hint] = field(default_factory=list)
-
-    def send(self, hint: Hint) -> None:
-        self.sent.append(hint)
-
-    def subscribe(
-        self, kinds: Iterable[str], listener: Callable[[Hint], None]
-    ) -> Callable[[], None]:
-        return lambda: None
-
-
-class Broken(BaseException):
-    """The process dies: nothing that it would catch."""
-
-
-class Life:
-    """Of one process: ``after`` is called after each of its effects and may end it."""
-
-    def __init__(self) -> None:
-        self.after: Callable[[str], None] = lambda what: None
-        self.dead = False
-
-    def check(self) -> None:
-        """The dead do nothing more, not even tidy up."""
-        if self.dead:
-            raise Broken("dead")
-
-    def did(self, what: str) -> None:
-        try:
-            self.after(what)
-        except Broken:
-            self.dead = True
-            raise
-
-
-class FragileStore:
-    """The store as a process with this life has it."""
-
-    def __init__(self, store: DatabaseStore, life: Life) -> None:
-        self.store = store
-        self.life = life
-
-    def write(self, work: Callable[[UnitOfWork], Any]) -> Any:
-        self.life.check()
-        result = self.store.write(work)
-        self.life.did("write")
-        return result
-
-    def read(self, work: Callable[[UnitOfWork], Any]) -> Any:
-        self.life.check()
-        return self.store.read(work)
-
-
-class FragileCloud(SimulatedCloud):
-    """The simulated cloud as a process with this life has it."""
-
-    def __init__(self, conf: cfg.ConfigOpts, life: Life) -> None:
-        super().__init__(conf)
-        self.life = life
-        self.created = 0
-
-    def create_node(self, request: NodeRequest) -> CloudNode:
-        self.life.check()
-        made = super().create_node(request)
-        self.created += 1
-        self.life.did("create_node")
-        return made
-
-    def delete_node(self, server_id: str) -> None:
-        self.life.check()
-        super().delete_node(server_id)
-        self.life.did("delete_node")
-
-    def power_off(self, server_id: str) -> bool:
-        self.life.check()
-        done = super().power_off(server_id)
-        self.life.did("power_off")
-        return done
 
 
 class World:

@@ -68,17 +68,34 @@ def test_a_gang_runs_once_all_ranks_do_and_stops_with_the_first_that_fails(world
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "failure"),
+    ("how", "status", "reason"),
     [
-        ({"exit_code": 1}, "failed", "user_code"),
-        ({"exit_code": None, "signal": 11}, "failed", "user_code"),
-        ({"exit_code": None, "signal": 9, "oom": True}, "failed", "out_of_memory"),
-        ({"exit_code": None, "signal": 15, "timed_out": True}, "timed_out", "time_limit"),
-        ({"exit_code": None, "failure_class": "data"}, "failed", "data"),
+        ({"exit_code": 1}, "failed", "user_code: exit code 1"),
+        (
+            {"exit_code": None, "signal": 11},
+            "failed",
+            "user_code: killed by signal 11 (SIGSEGV)",
+        ),
+        ({"exit_code": None, "signal": 63}, "failed", "user_code: killed by signal 63"),
+        (
+            {"exit_code": None, "signal": 9, "oom": True},
+            "failed",
+            "out_of_memory: killed by signal 9 (SIGKILL)",
+        ),
+        (
+            {"exit_code": None, "signal": 15, "timed_out": True},
+            "timed_out",
+            "time_limit: killed by signal 15 (SIGTERM)",
+        ),
+        (
+            {"exit_code": 0, "failure_class": "permission", "failure_evidence": "output 'x'"},
+            "failed",
+            "permission: output 'x'",
+        ),
     ],
 )
 def test_ends_are_told_apart(
-    world: World, how: dict[str, object], status: str, failure: str
+    world: World, how: dict[str, object], status: str, reason: str
 ) -> None:
     nodes = world.settled(world.pool())
     job = world.submit()
@@ -86,7 +103,8 @@ def test_ends_are_told_apart(
     world.end(attempt, **how)
     world.step()
     ended = world.job(job)
-    assert (ended.status, ended.failure_class) == (status, failure)
+    assert (ended.status, ended.failure_class) == (status, reason.partition(":")[0])
+    assert ended.status_reason == reason
     assert usage(world) == {}
 
 
@@ -219,6 +237,26 @@ def test_a_deleted_job_goes_with_its_end(world: World) -> None:
     assert world.real_store.read(lambda uow: uow.jobs.get(job.id)) is None
     assert world.logs.read(f"{job.id}/{attempt.id}/t/stdout", 0, 10).data == b""
     assert usage(world) == {}
+    assert world.events(job.id)[-1].action == "job.delete"
+    assert world.attempts(job) == [] and world.tasks(attempt) == []
+    account = world.real_store.read(lambda uow: uow.allocations.find())
+    assert [one.milli for one in account] == [1000]
+
+
+def test_an_array_is_deleted_with_its_elements(world: World) -> None:
+    nodes = world.settled(world.pool(gpus=8))
+    job, other = world.submit(array={"size": 2}), world.submit(array={"size": 2})
+    world.start(job, nodes, times=2)
+    world.start(other, nodes, times=2)
+    world.real_store.write(lambda uow: uow.jobs.change(job.id, {"delete_requested": True}))
+    for attempt in world.attempts(job):
+        world.end(attempt)
+    world.step()
+    read = world.real_store.read
+    assert read(lambda uow: uow.jobs.get(job.id)) is None
+    assert read(lambda uow: (uow.elements.of_job(job.id), uow.elements.of_job(other.id)))[0] == []
+    assert len(read(lambda uow: uow.elements.of_job(other.id))) == 2
+    assert world.attempts(job) == [] and len(world.attempts(other)) == 2
 
 
 # -- arrays ------------------------------------------------------------------------------------
@@ -243,6 +281,22 @@ def test_an_array_succeeds_when_all_its_elements_did(world: World) -> None:
     assert usage(world) == {}
 
 
+def test_an_element_whose_pause_is_over_waits_for_no_other(world: World) -> None:
+    nodes = world.settled(world.pool(gpus=8))
+    job = world.submit(array={"size": 2}, retry={"backoff_s": 100, "on": ["user_code"]})
+    world.start(job, nodes, times=2)
+    low, high = world.attempts(job)
+    world.end(high, exit_code=1)
+    world.step()
+    world.clock.pass_(60)
+    world.renew(*nodes)
+    world.end(low, exit_code=1)
+    world.step()
+    world.clock.pass_(60)
+    again = world.start(job, nodes)
+    assert (again.index, again.number) == (1, 2)
+
+
 def test_an_array_that_failed_too_often_starts_no_more(world: World) -> None:
     nodes = world.settled(world.pool(gpus=8))
     job = world.submit(array={"size": 10, "max_failures": 1})
@@ -262,6 +316,12 @@ def test_an_array_that_failed_too_often_starts_no_more(world: World) -> None:
     assert ended.status == "failed"
     counts = (ended.succeeded_elements, ended.failed_elements, ended.cancelled_elements)
     assert counts == (1, 2, 7) and usage(world) == {}
+    assert ended.status_reason == (
+        "2 of 10 elements failed, 7 were cancelled; first: index 0, user_code: exit code 1"
+    )
+    assert (ended.failure_class, ended.exit_code) == ("user_code", 1)
+    assert ended.evidence is not None
+    assert (ended.evidence["index"], ended.evidence["exit_code"]) == (0, 1)
 
 
 def test_one_bad_job_does_not_hold_up_the_rest(world: World) -> None:

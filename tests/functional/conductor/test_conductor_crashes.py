@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conductor_world import Broken, World
+from conductor_world import World
+from mortal_process import Broken
 
 Make = Callable[..., World]
 

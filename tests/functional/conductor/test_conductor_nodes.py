@@ -6,9 +6,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 from conductor_world import World
 
+from gpuservice.conductor.nodes import Nodes
+from gpuservice.domain.ports import CloudNode
 from gpuservice.domain.ports_store import Where
 
 
@@ -132,6 +135,52 @@ def test_a_guest_that_registers_early_gets_its_address_all_the_same(world: World
     world.step(2)
     (node,) = world.nodes(pool)
     assert node.status == "ready" and node.address is not None and node.server_id is not None
+
+
+def test_a_guest_that_came_back_to_a_server_that_is_gone_is_built_anew(world: World) -> None:
+    pool = world.pool()
+    (node,) = world.settled(pool)
+    # Repair has asked for the end of its server when its guest registers once more.
+    world.cloud.delete_node(str(node.server_id))
+    world.real_store.write(lambda uow: uow.nodes.change(node.id, {"status": "checking"}))
+    world.step(1)
+    assert world.nodes(pool)[0].status == "repairing"
+    (again,) = world.settled(pool)
+    assert again.server_id not in (None, node.server_id)
+
+
+def test_a_server_that_never_shows_up_is_a_failed_build(make_world: Callable[..., World]) -> None:
+    world = make_world(conductor__build_timeout_s=60)
+    pool = world.pool()
+    world.cloud.find_nodes = lambda node_ids=None: []  # type: ignore[method-assign]
+    world.step(3)
+    assert world.nodes(pool)[0].build_attempts == 0
+    world.step(1, 70)
+    (node,) = world.nodes(pool)
+    assert node.build_attempts == 1 and node.fault is not None
+
+
+def test_a_guest_that_comes_back_during_its_repair_keeps_its_place(world: World) -> None:
+    pool = world.pool(gpus=8)
+    (node,) = world.settled(pool)
+    devices = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+    # Its device is sick, so that a repair would move it to another host.
+    world.real_store.write(lambda uow: uow.devices.change(devices[0].id, {"health": "quarantined"}))
+    world.real_store.write(lambda uow: uow.nodes.change(node.id, {"status": "repairing"}))
+    asked = world.cloud.find_nodes
+
+    def back_meanwhile(node_ids: Any = None) -> list[CloudNode]:
+        world.real_store.write(lambda uow: uow.nodes.change(node.id, {"status": "checking"}))
+        world.cloud.find_nodes = asked  # type: ignore[method-assign]
+        return asked(node_ids)
+
+    nodes = Nodes(world.conductor._deps)
+    world.cloud.find_nodes = back_meanwhile  # type: ignore[method-assign]
+    nodes.step()
+    nodes.close()
+    held = world.real_store.read(lambda uow: uow.devices.find(Where("node_id", "eq", node.id)))
+    assert {one.id for one in held} == {one.id for one in devices}
+    assert world.nodes(pool)[0].status == "checking"
 
 
 def test_an_unhealthy_device_keeps_its_node_from_serving(world: World) -> None:

@@ -76,10 +76,28 @@ def test_a_pool_made_smaller_keeps_nodes_with_tasks(world: World) -> None:
     assert [node.id for node in world.nodes(pool)] == [nodes[1].id]
 
 
-def test_tasks_of_a_deleted_pool_count_until_their_server_is_gone(world: World) -> None:
+def test_work_on_a_deleted_pool_is_stopped_and_put_in_line_again(world: World) -> None:
     pool = world.pool()
     nodes = world.settled(pool)
     job = world.submit()
+    attempt = world.start(job, nodes)
+    world.report(attempt)
+    world.step()
+    world.real_store.write(lambda uow: uow.pools.change(pool.id, {"status": "deleting"}))
+    world.step(3)
+    (node,) = world.nodes(pool)
+    assert (node.status, node.status_reason) == ("draining", "pool_deleted")
+    assert world.attempts(job)[0].status == "stopping" and world.held_milli() == 1000
+    world.end(attempt, exit_code=None, signal=15)
+    world.step(4)
+    assert world.attempts(job)[0].outcome == "preempted" and world.job(job).status == "queued"
+    assert world.fresh_pool(pool).status == "deleted" and world.held_milli() == 0
+
+
+def test_tasks_of_a_deleted_pool_count_until_their_server_is_gone(world: World) -> None:
+    pool = world.pool()
+    nodes = world.settled(pool)
+    job = world.submit(grace_period_s=86_400)
     world.report(world.start(job, nodes))
     world.step()
 
@@ -88,7 +106,10 @@ def test_tasks_of_a_deleted_pool_count_until_their_server_is_gone(world: World) 
 
     real, world.cloud.delete_node = world.cloud.delete_node, refuse  # type: ignore[method-assign]
     world.real_store.write(lambda uow: uow.pools.change(pool.id, {"status": "deleting"}))
-    world.step(3)
+    for _ in range(61):  # ten minutes are enough for any farewell
+        world.renew(*world.nodes(pool))
+        world.step(1, 10)
+    assert world.nodes(pool)[0].status == "deleting"
     assert world.held_milli() == 1000 and world.job(job).status == "running"
     world.cloud.delete_node = real  # type: ignore[method-assign]
     world.step(3)

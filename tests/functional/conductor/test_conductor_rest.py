@@ -6,8 +6,10 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 from conductor_world import World
 
+from gpuservice.conductor import line
 from gpuservice.domain.ports_store import Where
 
 
@@ -67,6 +69,28 @@ def test_jobs_past_their_deadline_or_without_hope_fail(world: World) -> None:
     for job in (second, third):
         assert (world.job(job).status, world.job(job).failure_class) == ("failed", "dependency")
         assert world.replayed(job) == "failed"
+
+
+def test_a_long_line_of_dependencies_is_looked_at_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait with hope do not keep those without it from being seen."""
+    monkeypatch.setattr(line, "_PART", 2)
+    running, failing = world.submit(), world.submit()
+    nodes = world.settled(world.pool())
+    world.start(running, nodes)
+    world.end(world.start(failing, nodes), exit_code=1)
+    hopeful = [world.submit(depends_on=[{"job": running.id}]) for _ in range(5)]
+    vain = [world.submit(depends_on=[{"job": failing.id}]) for _ in range(5)]
+    world.real_store.write(
+        lambda uow: uow.jobs.change_many(
+            [job.id for job in (*hopeful, *vain)], {"waiting_code": "dependency"}
+        )
+    )
+    world.renew(*nodes)
+    world.step(12)
+    assert {world.job(job).status for job in vain} == {"failed"}
+    assert {world.job(job).status for job in hopeful} == {"queued"}
 
 
 def test_two_conductors_end_each_attempt_once(world: World) -> None:

@@ -56,6 +56,16 @@ HOT: dict[str, Callable[[UnitOfWork], Any]] = {
         LIVE, Where("due_at", "le", THEN), limit=200
     ),
     "attempts of a job": lambda uow: uow.attempts.find(Where("job_id", "eq", new_id())),
+    "attempts of a job by page": lambda uow: uow.attempts.page(
+        Page((Where("job_id", "eq", new_id()),), (("index", "desc"), ("number", "desc")))
+    ),
+    "artifacts of a job by page": lambda uow: uow.artifacts.page(
+        Page(
+            (Where("job_id", "eq", new_id()),),
+            (("index", "asc"), ("attempt", "asc"), ("rank", "asc"), ("path", "asc")),
+        )
+    ),
+    "jobs of a name": lambda uow: uow.jobs.find(PROJECT, Where("name", "eq", "n")),
     "live attempt": lambda uow: uow.attempts.find(Where("job_id", "eq", new_id()), LIVE),
     "tasks of a node": lambda uow: uow.tasks.of_node(new_id()),
     "tasks of attempts": lambda uow: uow.tasks.of_attempts([new_id(), new_id()]),

@@ -251,7 +251,8 @@ def test_a_port_is_leased_once(store: DatabaseStore) -> None:
     ports = range(29500, 29520)
 
     def one() -> int | None:
-        return store.write(lambda uow: uow.lease_ports("127.1.0.1", ports, new_id()))
+        mine = new_id()
+        return store.write(lambda uow: uow.lease_ports(ports, {mine: "127.1.0.1"})).get(mine)
 
     leased = at_once([one] * 24, threads=8)
 

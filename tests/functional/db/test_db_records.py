@@ -79,20 +79,24 @@ def test_ports(store: DatabaseStore) -> None:
     ports = (29500, 29501)
     mine, other = new_id(), new_id()
 
-    assert store.write(lambda uow: uow.lease_ports("10.0.0.1", ports, mine)) == 29500
-    assert store.write(lambda uow: uow.lease_ports("10.0.0.1", ports, other)) == 29501
-    assert store.write(lambda uow: uow.lease_ports("10.0.0.1", ports, new_id())) is None
-    assert store.write(lambda uow: uow.lease_ports("10.0.0.2", ports, new_id())) == 29500
+    def lease(attempt_id: str, address: str = "10.0.0.1") -> int | None:
+        leased = store.write(lambda uow: uow.lease_ports(ports, {attempt_id: address}))
+        return leased.get(attempt_id)
+
+    assert lease(mine) == 29500
+    assert lease(other) == 29501
+    assert lease(new_id()) is None
+    assert lease(new_id(), "10.0.0.2") == 29500
     store.write(lambda uow: uow.release_ports([mine]))
-    assert store.write(lambda uow: uow.lease_ports("10.0.0.1", ports, new_id())) == 29500
+    assert lease(new_id()) == 29500
 
 
-def test_two_ports_in_one_transaction(store: DatabaseStore) -> None:
+def test_many_ports_in_one_transaction(store: DatabaseStore) -> None:
     ports = (29500, 29501)
-    leased = store.write(
-        lambda uow: [uow.lease_ports("10.0.0.1", ports, new_id()) for _ in range(3)]
-    )
-    assert leased == [29500, 29501, None]
+    a, b, c, d = (new_id() for _ in range(4))
+    wanted = {a: "10.0.0.1", b: "10.0.0.1", c: "10.0.0.2", d: "10.0.0.1"}
+    leased = store.write(lambda uow: uow.lease_ports(ports, wanted))
+    assert leased == {a: 29500, b: 29501, c: 29500}
 
 
 def test_idempotency_keys(store: DatabaseStore) -> None:

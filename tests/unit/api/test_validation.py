@@ -35,7 +35,12 @@ SCHEMA = {
                     "propertyNames": {"pattern": "^[A-Z]+$"},
                 },
                 "image": {"type": ["string", "null"], "minLength": 1},
-                "where": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+                "where": {
+                    "anyOf": [
+                        {"type": "integer", "minimum": 0, "maximum": 9},
+                        {"type": "string", "enum": ["low", "high"]},
+                    ]
+                },
             },
         }
     },
@@ -65,7 +70,16 @@ WRONG = {
     "too many keys": ({"job": {"name": "a", "env": {"X": "1", "Y": "2"}}}, "/job/env", "at most"),
     "null": ({"job": {"name": None}}, "/job/name", "name is null"),
     "empty": ({"job": {"name": "a", "image": ""}}, "/job/image", "at least 1"),
-    "neither": ({"job": {"name": "a", "where": []}}, "/job/where", "where"),
+    "neither": (
+        {"job": {"name": "a", "where": []}},
+        "/job/where",
+        'where is []; allowed: integer 0 to 9; "low", "high".',
+    ),
+    "neither number": (
+        {"job": {"name": "a", "where": 1e30}},
+        "/job/where",
+        'where is 1e+30; allowed: integer 0 to 9; "low", "high".',
+    ),
 }
 
 
@@ -90,7 +104,7 @@ def test_right():
                 "tags": ["a", "b"],
                 "env": {"X": "1"},
                 "image": None,
-                "where": "rack",
+                "where": "low",
             }
         }
     )

@@ -129,6 +129,80 @@ def test_basic_user_without_project(conf):
         HttpBasic(conf).identify(basic("eve", "right"))
 
 
+@pytest.mark.parametrize("costs", [(5,), (4, 6), (6, 4)])
+def test_a_refusal_does_not_tell_which_users_there_are(conf, tmp_path, monkeypatch, costs):
+    users = {f"u{cost}": bcrypt.hashpw(b"right", bcrypt.gensalt(cost)).decode() for cost in costs}
+    (tmp_path / "htpasswd").write_text("".join(f"{k}:{v}\n" for k, v in users.items()))
+    one = HttpBasic(conf)
+    rounds = []
+    check = bcrypt.checkpw
+    monkeypatch.setattr(
+        strategies.bcrypt,
+        "checkpw",
+        lambda word, digest: (
+            rounds.append(
+                2 ** int(digest.decode()[4:6] if isinstance(digest, bytes) else digest[4:6])
+            )
+            or check(word, digest)
+        ),
+    )
+    spent = {}
+    for user in (*users, "nobody"):
+        rounds.clear()
+        with pytest.raises(Unauthenticated):
+            one.identify(basic(user, "wrong"))
+        spent[user] = sum(rounds)
+    assert set(spent.values()) == {2 ** max(costs)}
+
+
+GOOD = "a:$2b$04$" + "a" * 53 + "\n"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "bob:$apr1$x$y\n",
+        "bob:plain\n",
+        "bob\n",
+        ":$2b$04$" + "a" * 53 + "\n",
+        "bob:$2b$99$" + "a" * 53 + "\n",
+        "bob:$2b$04$short\n",
+    ],
+)
+def test_a_wrong_line_is_told_at_the_start(conf, tmp_path, wrong):
+    (tmp_path / "htpasswd").write_text(f"{GOOD}{wrong}")
+    with pytest.raises(strategies.UserFileError, match="htpasswd, line 2"):
+        HttpBasic(conf)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "users:",
+        "[]",
+        "users: [ada]",
+        "users: {ada: {}}",
+        "users: {ada: {project_id: null}}",
+        "users: {ada: {project_id: p, roles: admin}}",
+        "users: {ada: {project_id: p, roles: [1]}}",
+        "users: {1: {project_id: p}}",
+        "users: {",
+    ],
+)
+def test_wrong_identities_are_told_at_the_start(conf, tmp_path, wrong):
+    (tmp_path / "users.yaml").write_text(wrong)
+    with pytest.raises(strategies.UserFileError, match=r"users\.yaml"):
+        HttpBasic(conf)
+
+
+@pytest.mark.parametrize("name", ["htpasswd", "users.yaml"])
+def test_a_missing_file_is_told_at_the_start(conf, tmp_path, name):
+    (tmp_path / name).unlink()
+    with pytest.raises(strategies.UserFileError, match=name):
+        HttpBasic(conf)
+
+
 def test_basic_remembers_what_was_verified(conf, monkeypatch):
     one = HttpBasic(conf)
     calls = []

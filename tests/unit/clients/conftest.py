@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import pytest
 from fake_api import FakeApi
 
+from gpuservice.clients.osc import job_logs
+
 
 @dataclass
 class Ran:
@@ -35,6 +37,13 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("OS_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What watches a job asks again at once."""
+    monkeypatch.setattr(job_logs, "_POLL_S", 0.01)
+    monkeypatch.setattr("gpuservice.clients.sdk.v1._jobs.time.sleep", lambda seconds: None)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def test_duration(text, seconds):
     assert values.duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "1w", "-1s", "1 h", "1.5h"])
+@pytest.mark.parametrize("text", ["", "h", "1w", "-1s", "1 h", "1.5h", "1h30", "90s5"])
 def test_no_duration(text):
     with pytest.raises(argparse.ArgumentTypeError):
         values.duration(text)

@@ -80,21 +80,14 @@ class JobsMixin(proxy.Proxy):
         """Stop a starting or running job and put it in line again."""
         return self._get_resource(Job, job).act(self, "requeue")
 
-    def suspend_job(self, job: str | Job) -> Job:
-        """Have a job make a checkpoint, stop, and be held."""
-        return self._get_resource(Job, job).act(self, "suspend")
-
-    def resume_job(self, job: str | Job) -> Job:
-        """Put a suspended job in line again."""
-        return self._get_resource(Job, job).act(self, "resume")
-
     def explain_job(self, job: str | Job) -> dict[str, Any]:
         """Why a job waits and what would help, where it runs, or why it failed."""
         found = self._get_resource(Job, job)
         return dict(found.subresource(self, "explain")["explanation"])
 
     def job_attempts(self, job: str | Job, **query: Any) -> Generator[Attempt, None, None]:
-        """Generate a job's attempts, newest first; ``index`` for one element."""
+        """Generate a job's attempts, newest first (of an array: element by element, from the last
+        one on); ``index`` for one element."""
         return self._list(Attempt, job_id=self._get_resource(Job, job).id, **query)
 
     def job_elements(self, job: str | Job, **query: Any) -> Generator[Element, None, None]:

@@ -49,10 +49,6 @@ class TenantMixin(proxy.Proxy):
         found = self._get_resource(Pool, pool)
         return dict(found.subresource(self, "explain")["explanation"])
 
-    def reauthorise_pool(self, pool: str | Pool) -> Pool:
-        """Give a pool a new credential, made of the caller's."""
-        return self._get_resource(Pool, pool).act(self, "reauthorise")
-
     def nodes(self, **query: Any) -> Generator[Node, None, None]:
         """Generate the nodes of the project's pools."""
         return self._list(Node, **query)

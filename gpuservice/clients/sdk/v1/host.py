@@ -29,6 +29,8 @@ class Host(GpuResource):
     #: enabled, cordoned, draining or maintenance.
     status = resource.Body("status")
     status_reason = resource.Body("status_reason")
+    #: Until then what runs there may go on (drained with notice); None: to its end.
+    drain_deadline_at = resource.Body("drain_deadline_at")
     rack = resource.Body("rack")
     zone = resource.Body("zone")
     link_domain = resource.Body("link_domain")

@@ -131,10 +131,9 @@ class Attempt(GpuResource):
     resource_key = "attempt"
     resources_key = "attempts"
     base_path = "/jobs/%(job_id)s/attempts"
-    page_size = 1000
     allow_list = True
 
-    _query_mapping = resource.QueryParameters("index")
+    _query_mapping = resource.QueryParameters("index", "status", "outcome", "sort", "with_count")
 
     job_id = resource.URI("job_id")
     number = resource.Body("number", type=int)
@@ -182,7 +181,7 @@ class Artifact(GpuResource):
     page_size = 1000
     allow_list = True
 
-    _query_mapping = resource.QueryParameters("index")
+    _query_mapping = resource.QueryParameters("index", "attempt", "rank", "sort", "with_count")
 
     job_id = resource.URI("job_id")
     path = resource.Body("path")

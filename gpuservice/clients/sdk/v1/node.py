@@ -26,6 +26,8 @@ class Node(GpuResource):
     addresses = resource.Body("addresses", type=list)
     status = resource.Body("status")
     status_reason = resource.Body("status_reason")
+    #: Until then what runs there may go on (drained with notice); None: to its end.
+    drain_deadline_at = resource.Body("drain_deadline_at")
     devices = resource.Body("devices", type=list)
     vcpus = resource.Body("vcpus", type=int)
     memory_mib = resource.Body("memory_mib", type=int)
