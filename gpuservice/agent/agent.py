@@ -49,6 +49,8 @@ LOG = logging.getLogger(__name__)
 AGENT_VERSION = "1"
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
+#: Longest time that reports are gathered for, seconds.
+_MAX_COALESCE_S = 0.25
 #: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
 _KILL_WAIT_S = 30.0
 
@@ -324,6 +326,7 @@ class Agent:
     # The reporting thread ---------------------------------------------------------------
 
     def _report_forever(self) -> None:
+        took = 0.0
         while not self._closing.is_set():
             with self._news:
                 self._news.wait_for(
@@ -331,11 +334,15 @@ class Agent:
                 )
                 if not (self._dirty and self._polling):
                     continue
-                self._news.wait_for(self._closing.is_set, self._settings.coalesce_s)
+                # A service under load answers late, and is then told more at once.
+                pause = max(self._settings.coalesce_s, min(took, _MAX_COALESCE_S))
+                self._news.wait_for(self._closing.is_set, pause)
                 self._dirty = False
+            began = time.monotonic()
             try:
                 self._errands.ship_logs()
                 self._sync(0)
+                took = time.monotonic() - began
             except (ApiAway, ApiError) as error:
                 # The polling thread meets the same and does what is to be done.
                 LOG.debug("report failed: %s", error)

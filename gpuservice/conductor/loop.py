@@ -23,6 +23,9 @@ from gpuservice.domain.ports import Hint
 
 LOG = logging.getLogger(__name__)
 
+#: After a wake-up a pipeline waits at least and at most so long (seconds) for others to join it.
+GATHER_S = (0.01, 0.1)
+
 
 class Conductor:
     """All pipelines of one process."""
@@ -71,7 +74,8 @@ class Conductor:
         self._nodes.close()
 
     def _busy_attempts(self) -> None:
-        while self._attempts.step():
+        """Whole batches one after another; what came meanwhile has sent its own wake-up."""
+        while self._attempts.step() >= self._deps.conf.conductor.batch:
             continue
 
     def _infrastructure(self) -> None:
@@ -117,21 +121,27 @@ class Conductor:
         try:
             while not stop.is_set():
                 wake.clear()
+                began = self._deps.clock.monotonic()
                 try:
                     step()
                 except Busy as busy:
                     LOG.warning("The %s pipeline waits: %s", name, busy.detail)
                 except Exception:
                     LOG.exception("The %s pipeline failed; it goes on with the next pass", name)
-                _wait(stop, wake, interval)
+                took = self._deps.clock.monotonic() - began
+                if _wait(stop, wake, interval):
+                    # What wakes it in the next moment shares the pass; under load passes are
+                    # long, and the moment with them: fewer passes that do more each.
+                    stop.wait(min(max(GATHER_S[0], took / 2), GATHER_S[1]))
         finally:
             unsubscribe()
 
 
-def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> None:
-    """Until woken, stopped, or time is up."""
+def _wait(stop: threading.Event, wake: threading.Event, seconds: float) -> bool:
+    """Until woken (True), stopped, or time is up."""
     left = seconds
     while left > 0 and not stop.is_set():
         if wake.wait(min(left, 0.2)):
-            return
+            return True
         left -= 0.2
+    return False
