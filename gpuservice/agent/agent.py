@@ -15,8 +15,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.credentials import IdentityFile
@@ -31,7 +30,6 @@ from gpuservice.agent.errors import (
     Refused,
     Revoked,
 )
-from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
@@ -126,7 +124,6 @@ class Agent:
             if settings.runner == "nofork"
             else ProcessRunner(self._state_dir, settings, lease_file, self._device_nodes())
         )
-        self._pool = ThreadPoolExecutor(8, thread_name_prefix="agent-data")
         self._hands = Hands(self._runner, self._journal, settings)
         self._errands = Errands(
             self._hands,
@@ -149,7 +146,7 @@ class Agent:
         self._hands.closed = True
         with self._news:
             self._news.notify_all()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._errands.close()
         self._reporter.join(2)
         self._runner.close()
         self._lease.close()
@@ -169,7 +166,7 @@ class Agent:
             if now >= look_at_logs:
                 look_at_logs = now + self._settings.log_interval_s
                 for hand in self._hands.due_for_checkpoint(now):
-                    self._pool.submit(self._errands.checkpoint, hand)
+                    self._errands.soon(self._errands.checkpoint, hand)
                 if self._hands.logs_waiting():
                     self._note_news()
 
@@ -185,7 +182,7 @@ class Agent:
         if hand is None or not isinstance(event, Ended):
             self._note_news()
         elif hand.has_data or hand.logs.backlog() > 4096:
-            self._pool.submit(self._errands.finish, hand)
+            self._errands.soon(self._errands.finish, hand)
         else:
             self._hands.gone(hand)
             self._note_news()
@@ -384,17 +381,10 @@ class Agent:
 
     def _apply(self, answer: SyncAnswer, sent_at: float) -> tuple[bool, bool]:
         launches, changed = self._hands.apply(answer, sent_at)
-        self._start(launches)
+        self._errands.begin(launches)
         if changed and not launches:
             self._note_news()
         return bool(launches), changed
-
-    def _start(self, hands: Sequence[TaskInHand]) -> None:
-        for hand in hands:
-            if self._errands.is_slow(hand):
-                self._pool.submit(self._errands.start, hand)
-            else:
-                self._errands.start(hand)
 
     def _end_all(self) -> None:
         """SIGKILL to every task, and wait until they are gone; nothing of them is reported."""

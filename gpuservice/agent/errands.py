@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.errors import ApiAway, ApiError
@@ -23,6 +24,8 @@ from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.wire import INLINE_LOG_BYTES, Device
 
 LOG = logging.getLogger(__name__)
+#: Tasks whose data is moved at one time, each way: threads that wait cost little.
+_THREADS = 64
 
 
 class Errands:
@@ -46,10 +49,26 @@ class Errands:
         self._hands, self._runner, self._devices = hands, runner, devices
         self._settings, self._client = settings, client
         self._news, self._refused = news, refused
+        # Starts wait for servers that tenants name: they must not keep others' results waiting.
+        self._starting = ThreadPoolExecutor(_THREADS, thread_name_prefix="agent-start")
+        self._moving = ThreadPoolExecutor(_THREADS, thread_name_prefix="agent-data")
 
-    def is_slow(self, hand: TaskInHand) -> bool:
-        """Whether starting it may wait for the network."""
-        return needs_time(hand.order)
+    def soon(self, errand: Callable[[TaskInHand], None], hand: TaskInHand) -> None:
+        """Do one of the errands of a started task in the background."""
+        self._moving.submit(errand, hand)
+
+    def begin(self, hands: Iterable[TaskInHand]) -> None:
+        """Start tasks: at once, or in the background where that may wait for the network."""
+        for hand in hands:
+            if needs_time(hand.order):
+                self._starting.submit(self.start, hand)
+            else:
+                self.start(hand)
+
+    def close(self) -> None:
+        """Begin nothing more; what is at work ends by itself."""
+        for pool in (self._starting, self._moving):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def start(self, hand: TaskInHand) -> None:
         """Prepare and launch; what fails makes the task gone with its failure."""

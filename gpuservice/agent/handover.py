@@ -14,7 +14,7 @@ from typing import IO, Any
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.errors import ApiAway, Refused
 from gpuservice.agent.hand import TaskInHand
-from gpuservice.agent.preparing import patiently
+from gpuservice.agent.preparing import NoLongerWanted, patiently
 from gpuservice.agent.runner import Runner
 
 LOG = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ class Handover:
         with self._runner.helper(self._task_id, "outputs") as messages:
             for message in messages:
                 content, file = message.content, message.file
+                if not self._wanted():
+                    raise NoLongerWanted
                 if "skipped" in content:
                     self._hand.logs.note(f"output {content['skipped']!r}: {content['why']}")
                 elif "lost" in content:
@@ -91,6 +93,8 @@ class Handover:
             files: list[dict[str, Any]] = []
             with self._runner.helper(self._task_id, "checkpoint") as messages:
                 for message in messages:
+                    if not self._wanted():
+                        raise NoLongerWanted
                     if {"failure", "skipped", "lost"} & message.content.keys():
                         LOG.warning("task %s: checkpoint: %s", self._task_id, message.content)
                     elif message.file is not None:

@@ -23,6 +23,8 @@ _PROGRAM = (
     f"import sys; sys.path.append({_HOME!r}); from gpuservice.agent.spawner import main; main()"
 )
 _MESSAGE_BYTES = 262144
+#: Longest time without a message of a data helper, seconds.
+_SILENCE_S = 0.5
 
 
 class Spawner:
@@ -107,8 +109,15 @@ def event_of(data: bytes) -> dict[str, Any] | None:
 
 
 def _messages(line: socket.socket) -> Iterator[DataMessage]:
-    """Messages until ``done`` or ``failure``; an early end of the helper is a failure, too."""
+    """Messages until ``done`` or ``failure``; an early end of the helper is a failure, too.
+
+    While the helper is silent there is an empty message now and then, for the reader to see
+    whether it still wants any.
+    """
     while True:
+        if not select.select([line], [], [], _SILENCE_S)[0]:
+            yield DataMessage({}, None)
+            continue
         data, handles, _, _ = socket.recv_fds(line, _MESSAGE_BYTES, 1)
         if not data:
             evidence = "the data helper ended early"

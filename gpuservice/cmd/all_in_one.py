@@ -8,6 +8,7 @@ import fcntl
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from oslo_config import cfg
@@ -25,6 +26,17 @@ PROGRAM = "gpuservice-all-in-one"
 _FOLDERS = {"agents": 0o711, "data": 0o1777, "logs": 0o700, "objects": 0o700, "cloud": 0o700}
 
 
+def _number(most: int) -> Callable[[str], int]:
+    """What reads a whole number from 1 to ``most``."""
+
+    def read(text: str) -> int:
+        if not (text.isdecimal() and 1 <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+        return int(text)
+
+    return read
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
     parser.add_argument(
@@ -34,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
         help="where everything is kept; start again on it to carry on",
     )
     parser.add_argument("--listen", default="127.0.0.1:9797", metavar="HOST:PORT")
-    parser.add_argument("--hosts", type=int, default=8, help="simulated hosts")
-    parser.add_argument("--gpus-per-host", type=int, default=8)
+    parser.add_argument("--hosts", type=_number(4000), default=8, help="simulated hosts")
+    parser.add_argument("--gpus-per-host", type=_number(64), default=8)
     parser.add_argument("--gpu-type", default="a100-80gb")
     parser.add_argument(
         "--cloud",
@@ -56,7 +68,7 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     """Defaults for one process on one directory; a configuration file may say otherwise."""
     state = Path(given.state_dir).resolve()
     host, _, port = given.listen.rpartition(":")
-    if not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise SystemExit(f"{PROGRAM}: --listen is {given.listen!r}; it must be HOST:PORT")
     files = ["--config-file", given.config_file] if given.config_file else []
     conf = configuration(files, PROGRAM, None if files else [])

@@ -37,9 +37,22 @@ def configuration(
             version=version.release(),
             default_config_files=list(files) if files is not None else None,
         )
+        _read_all(conf)
     except cfg.Error as error:
         raise SystemExit(f"{program}: {error}") from error
     return conf
+
+
+def _read_all(conf: cfg.ConfigOpts) -> None:
+    """Read each option once: a wrong value is to be found now, not when it is first needed.
+
+    :raises cfg.Error: for a value that is not of its option's type.
+    """
+    for name in conf:
+        held = conf[name]
+        if isinstance(held, cfg.ConfigOpts.GroupAttr):
+            for option in held:
+                held[option]
 
 
 def start_logging(conf: cfg.ConfigOpts, program: str) -> None:

@@ -23,23 +23,28 @@ class Listener:
     """Serves a WSGI application on ``[api] listen_address`` and ``listen_port``.
 
     :param on_stop: lets go of requests that only wait.
+    :raises SystemExit: when it cannot listen there.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, application: Any, on_stop: Callable[[], None]) -> None:
         api = conf.api
         self._on_stop = on_stop
-        self._server: Any = create_server(
-            application,
-            host=api.listen_address,
-            port=api.listen_port,
-            threads=api.threads,
-            max_request_body_size=conf.artifacts.max_bytes + _SLACK,
-            ident="gpuservice",
-            channel_timeout=120,
-            connection_limit=2000,
-            backlog=1024,
-            clear_untrusted_proxy_headers=False,
-        )
+        try:
+            self._server: Any = create_server(
+                application,
+                host=api.listen_address,
+                port=api.listen_port,
+                threads=api.threads,
+                max_request_body_size=conf.artifacts.max_bytes + _SLACK,
+                ident="gpuservice",
+                channel_timeout=120,
+                connection_limit=2000,
+                backlog=1024,
+                clear_untrusted_proxy_headers=False,
+            )
+        except (OSError, ValueError) as error:
+            where = f"{api.listen_address} port {api.listen_port}"
+            raise SystemExit(f"{conf.prog}: cannot listen on {where}: {error}") from error
         host = f"[{api.listen_address}]" if ":" in api.listen_address else api.listen_address
         self.url = f"http://{host}:{self._server.effective_port}"
 

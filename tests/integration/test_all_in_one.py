@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -146,3 +147,34 @@ def test_one_state_directory_is_served_by_one_process(all_in_one: AllInOne) -> N
     assert re.fullmatch(
         rf".*another one \(process {all_in_one.program.pid}\) uses .*\n", second.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (["--hosts", "0"], "--hosts: '0' is not a whole number from 1 to 4000"),
+        (["--gpus-per-host", "1000"], "--gpus-per-host"),
+        (["--listen", "127.0.0.1:99999"], "HOST:PORT"),
+        (["--listen", ":9899"], "HOST:PORT"),
+        (["--listen", "192.0.2.1:9899"], "192.0.2.1"),
+        (["--listen", "127.0.0.1:TAKEN"], "cannot listen on 127.0.0.1 port"),
+        (["--state-dir", "/dev/null/state"], "state directory cannot be used"),
+        (["--config-file", "WRONG"], "lease_s"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(
+    all_in_one: AllInOne, more: list[str], word: str
+) -> None:
+    (all_in_one.place / "wrong.conf").write_text("[agent]\nlease_s = ten\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = {"TAKEN": str(taken.getsockname()[1]), "WRONG": f"{all_in_one.place}/wrong.conf"}
+        for key, value in given.items():
+            more = [one.replace(key, value) for one in more]
+        refused = subprocess.run(
+            [sys.executable, "-m", *all_in_one.arguments(free_port()), *more],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert refused.returncode != 0 and word in refused.stderr, refused.stderr
+    assert "Traceback" not in refused.stderr

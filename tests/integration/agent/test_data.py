@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import threading
@@ -33,6 +34,14 @@ def web():
             """Quiet."""
 
         def do_GET(self):
+            if self.path == "/drip":
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    while not slow.wait(0.5):
+                        self.wfile.write(b".")
+                return
             if self.path == "/slow":
                 slow.wait(30)
                 self.path = "/page"
@@ -121,6 +130,29 @@ def test_loopback_is_refused_by_default(api, agent, web):
     )
     failure = api.until_gone("t1")["failure"]
     assert failure["class"] == "permission", failure
+
+
+def test_slow_inputs_hold_up_nobody_and_end_with_their_task(api, make_agent, web):
+    agent = make_agent(allow_loopback_http=True).start()
+    source = f"http://127.0.0.1:{web.server_address[1]}/drip"
+    slow = [f"slow-{number}" for number in range(10)]
+    for task_id in slow:
+        api.want(task_id, command=["true"], inputs=[{"source": source, "path": "x"}])
+    api.until(lambda: all(api.states.get(one) == "preparing" for one in slow), "the downloads")
+
+    def helpers():
+        (spawner,) = process_tree.descendants(agent.process.pid)[:1]
+        return process_tree.descendants(spawner)
+
+    until(lambda: len(helpers()) == len(slow), "the helpers")
+    api.want("good", script="echo y > o\n", outputs=[{"path": "o"}])
+    assert api.until_gone("good", 10)["exit_code"] == 0
+    assert api.artifacts == {("good", "o"): b"y\n"}
+    for task_id in slow:
+        api.stop(task_id)
+    for task_id in slow:
+        api.until_gone(task_id, 10)
+    until(lambda: helpers() == [], "the end of the helpers")
 
 
 def test_outputs_are_kept_and_nothing_else(api, make_agent, files, web):
