@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
 from gpuservice.conductor.element_ends import ElementEnds
-from gpuservice.conductor.start_trouble import StartTrouble, outcomes
+from gpuservice.conductor.start_trouble import Place, StartTrouble, outcomes
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.job_removal import remove_job
@@ -36,7 +36,7 @@ class Batch:
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
-    starts: list[dict[str, str | None]] = field(default_factory=list)
+    starts: list[dict[Place, str | None]] = field(default_factory=list)
 
 
 class Attempts:

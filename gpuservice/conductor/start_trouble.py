@@ -2,15 +2,15 @@
 """Nodes that cannot start tasks are left alone for a while.
 
 A node with a full disk, say, fails each task at once and is free for the next: the line would run
-into it. After a few such failures in a row it is cordoned; later it gets another try, and the
-first failure then cordons it again.
+into it. After a few such failures in a row, soon after each other, it is cordoned; later it gets
+another try. What was given up with an epoch of the node says nothing of it in the next.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
@@ -22,18 +22,25 @@ from gpuservice.domain.work import Task
 
 #: So many failures in a row: fewer than the attempts that a job has by default.
 IN_A_ROW = 2
+#: ... each within so long of the one before; longer than the pauses between a job's attempts.
+SOON = timedelta(minutes=1)
 PAUSE = timedelta(minutes=5)
 REASON = "start_failures"
 
 
-def outcomes(tasks: Sequence[Task]) -> dict[str, str | None]:
-    """Node -> why it could not start a task of an ended attempt; None where one had started."""
-    told: dict[str, str | None] = {}
+#: A node in one of its epochs.
+Place = tuple[str, int]
+
+
+def outcomes(tasks: Sequence[Task]) -> dict[Place, str | None]:
+    """Why nodes could not start a task of an ended attempt; None where one had started."""
+    told: dict[Place, str | None] = {}
     for task in tasks:
+        place = (task.node_id, task.node_epoch)
         if task.claimed_started_at is not None:
-            told[task.node_id] = None
+            told[place] = None
         elif failure_class(task) == "node_failure":
-            told.setdefault(task.node_id, task.failure_evidence or "unknown")
+            told.setdefault(place, task.failure_evidence or "unknown")
     return told
 
 
@@ -44,29 +51,34 @@ class StartTrouble:
         self._deps = deps
         self._marks = Marks(deps)
         self._lock = threading.Lock()
-        self._failures: dict[str, int] = {}
+        self._failures: dict[Place, tuple[int, datetime]] = {}
 
-    def note(self, told: Mapping[str, str | None]) -> None:
-        """What ended attempts say of their nodes (after their transaction)."""
-        tripped: dict[str, str] = {}
+    def note(self, told: Mapping[Place, str | None]) -> None:
+        """What an ended attempt says of its nodes (after its transaction)."""
+        tripped: dict[Place, str] = {}
+        now = self._deps.clock.now()
         with self._lock:
-            for node_id, evidence in told.items():
+            self._failures = {
+                place: known for place, known in self._failures.items() if now - known[1] <= SOON
+            }
+            for place, evidence in told.items():
                 if evidence is None:
-                    self._failures.pop(node_id, None)
+                    self._failures.pop(place, None)
                     continue
-                self._failures[node_id] = self._failures.get(node_id, 0) + 1
-                if self._failures[node_id] >= IN_A_ROW:
-                    self._failures[node_id] = IN_A_ROW - 1
-                    tripped[node_id] = evidence
-        for node_id, evidence in tripped.items():
+                count = self._failures.pop(place, (0, now))[0] + 1
+                if count < IN_A_ROW:
+                    self._failures[place] = (count, now)
+                else:
+                    tripped[place] = evidence
+        for place, evidence in tripped.items():
             if self._deps.store.write(
-                lambda uow, ident=node_id, why=evidence: self._cordon(uow, ident, why)  # type: ignore[misc]
+                lambda uow, at=place, why=evidence: self._cordon(uow, at, why)  # type: ignore[misc]
             ):
                 self._deps.hints.send(Hint("jobs"))
 
-    def _cordon(self, uow: UnitOfWork, node_id: str, evidence: str) -> bool:
-        node = uow.nodes.get(node_id)
-        if node is None or node.status != NodeStatus.READY:
+    def _cordon(self, uow: UnitOfWork, place: Place, evidence: str) -> bool:
+        node = uow.nodes.get(place[0])
+        if node is None or node.status != NodeStatus.READY or node.epoch != place[1]:
             return False
         return self._marks.node(uow, node, "cordon", {"status_reason": REASON}, REASON, evidence)
 

@@ -151,7 +151,8 @@ class AgentNodes:
         """
 
         def work(uow: UnitOfWork) -> Node:
-            node = self.recognise(uow, secret, None)
+            # In whatever epoch: nothing of its tasks is touched.
+            node = _known_by(uow, secret)
             if node.secret_hash == digest(new):
                 return node
             if uow.nodes.by_secret(digest(new)) is not None:
@@ -213,9 +214,7 @@ class AgentNodes:
         :raises Unauthenticated: for an unknown secret. :raises NodeFenced: for an old epoch.
         :raises Invalid: without an epoch: nothing may get around the fence.
         """
-        node = uow.nodes.by_secret(digest(secret)) if secret else None
-        if node is None or node.status in (NodeStatus.DELETED, NodeStatus.DELETING):
-            raise Unauthenticated("The node's secret is not known.")
+        node = _known_by(uow, secret)
         if epoch is None:
             raise Invalid("The header OpenStack-GPU-Node-Epoch is missing.")
         if epoch != node.epoch:
@@ -223,6 +222,13 @@ class AgentNodes:
                 f"The node's epoch is {node.epoch}, not {epoch}.", meta={"epoch": node.epoch}
             )
         return node
+
+
+def _known_by(uow: UnitOfWork, secret: str | None) -> Node:
+    node = uow.nodes.by_secret(digest(secret)) if secret else None
+    if node is None or node.status in (NodeStatus.DELETED, NodeStatus.DELETING):
+        raise Unauthenticated("The node's secret is not known.")
+    return node
 
 
 def check_instance(node: Node, instance: str, now: datetime) -> None:

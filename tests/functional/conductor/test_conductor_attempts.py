@@ -111,16 +111,21 @@ def test_ends_are_told_apart(
 def test_a_lost_node_is_tried_again_with_growing_pauses_and_then_fails(world: World) -> None:
     nodes = world.settled(world.pool())
     job = world.submit(retry={"max_attempts": 3, "backoff_s": 10})
+    lost = {
+        "exit_code": None,
+        "failure_class": "node_failure",
+        "claimed_started_at": world.clock.now(),
+    }
     for number, pause in ((1, 10), (2, 20)):
         attempt = world.start(job, nodes)
-        world.end(attempt, exit_code=None, failure_class="node_failure")
+        world.end(attempt, **lost)
         world.step()
         waiting = world.job(job)
         assert waiting.status == "queued" and waiting.not_before is not None
         assert (waiting.not_before - world.clock.now()).total_seconds() == pause
         assert usage(world) == {"jobs:queued": 1} and waiting.attempt == number
         world.clock.pass_(pause)
-    world.end(world.start(job, nodes), exit_code=None, failure_class="node_failure")
+    world.end(world.start(job, nodes), **lost)
     world.step()
     assert (world.job(job).status, world.job(job).failure_class) == ("failed", "node_failure")
     assert [one.outcome for one in world.attempts(job)] == ["node_failure"] * 3

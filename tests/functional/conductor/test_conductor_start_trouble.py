@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from conductor_world import World
 
-from gpuservice.conductor.start_trouble import IN_A_ROW, PAUSE, REASON
+from gpuservice.conductor.start_trouble import IN_A_ROW, PAUSE, REASON, SOON
 from gpuservice.domain.inventory import Node
 
 FULL = {"exit_code": None, "failure_class": "node_failure", "failure_evidence": "disk full"}
@@ -51,8 +51,25 @@ def test_after_some_failures_in_a_row_it_is_cordoned_and_tried_again_later(
     world.step(1, PAUSE.total_seconds() / 2)
     back = fresh(world, node)
     assert (back.status, back.status_reason) == ("ready", None)
+    for _ in range(IN_A_ROW):
+        run(world, node, **FULL)
+    assert fresh(world, node).status == "cordoned"
+
+
+def test_failures_far_apart_say_nothing(world: World, node: Node) -> None:
+    for _ in range(2 * IN_A_ROW):
+        run(world, node, **FULL)
+        world.renew(node)
+        world.clock.pass_(SOON.total_seconds())
+        world.renew(node)
+    assert fresh(world, node).status == "ready"
+
+
+def test_what_was_given_up_with_an_epoch_says_nothing_of_the_next(world: World, node: Node) -> None:
     run(world, node, **FULL)
-    assert fresh(world, node).status == "cordoned", "one more failure is enough then"
+    world.real_store.write(lambda uow: uow.nodes.change(node.id, {"epoch": node.epoch + 1}))
+    run(world, fresh(world, node), **FULL)
+    assert fresh(world, node).status == "ready"
 
 
 @pytest.mark.parametrize(
