@@ -48,7 +48,7 @@ AGENT_VERSION = "1"
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
 #: Longest time that reports are gathered for, seconds.
-_MAX_COALESCE_S = 0.25
+_MAX_COALESCE_S = 0.1
 #: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
 _KILL_WAIT_S = 30.0
 
@@ -332,7 +332,7 @@ class Agent:
                 if not (self._dirty and self._polling):
                     continue
                 # A service under load answers late, and is then told more at once.
-                pause = max(self._settings.coalesce_s, min(took, _MAX_COALESCE_S))
+                pause = max(self._settings.coalesce_s, min(took / 2, _MAX_COALESCE_S))
                 self._news.wait_for(self._closing.is_set, pause)
                 self._dirty = False
             began = time.monotonic()

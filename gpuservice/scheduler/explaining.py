@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,24 +75,40 @@ class _Kept:
 
 
 class Explaining:
-    """Writes the explanations of plans. What was written by this process is remembered."""
+    """Writes the explanations of plans. What was written by this process is remembered.
+
+    One thread saves; another may forget meanwhile.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._lock = threading.Lock()
         self._known: dict[str, _Kept] = {}
+        self._forgotten: set[str] = set()
         self._pass = 0
 
     def save(self, entries: Sequence[Waiting]) -> int:
         """Write what changed; how many."""
         self._pass += 1
         waiting = {entry.job_id for entry in entries}
-        self._known = {ident: old for ident, old in self._known.items() if ident in waiting}
-        chosen = self._chosen(entries)
-        bodies = {entry.job_id: body_of(entry) for entry in chosen}
+        with self._lock:
+            self._forgotten = set()
+            known = {ident: old for ident, old in self._known.items() if ident in waiting}
+        try:
+            return self._save(entries, known)
+        finally:
+            with self._lock:
+                for ident in self._forgotten:
+                    known.pop(ident, None)
+                self._known = known
+
+    def _save(self, entries: Sequence[Waiting], known: dict[str, _Kept]) -> int:
+        """The same; ``known`` is brought up to date."""
+        bodies = {entry.job_id: body_of(entry) for entry in _chosen(entries, known)}
         digests = {ident: digest_of(body) for ident, body in bodies.items()}
         changed: list[str] = []
         for ident, digest in digests.items():
-            kept = self._known.get(ident)
+            kept = known.get(ident)
             if kept is not None and kept.digest == digest:
                 kept.looked = self._pass
             else:
@@ -105,30 +122,15 @@ class Explaining:
             )
             for ident in part:
                 code = bodies[ident]["reasons"][0]["code"]
-                self._known[ident] = _Kept(code, digests[ident], self._pass)
+                known[ident] = _Kept(code, digests[ident], self._pass)
         return len(changed)
-
-    def _chosen(self, entries: Sequence[Waiting]) -> list[Waiting]:
-        """The entries to look at in this pass."""
-        fresh: list[Waiting] = []
-        others: list[Waiting] = []
-        for entry in entries:
-            kept = self._known.get(entry.job_id)
-            moved = kept is None or kept.code != entry.reasons[0].code
-            (fresh if moved else others).append(entry)
-        if len(others) <= REFRESHED:
-            return fresh + others
-        front = heapq.nsmallest(REFRESHED // 2, others, key=_place)
-        rest = heapq.nsmallest(
-            REFRESHED, others, key=lambda entry: self._known[entry.job_id].looked
-        )
-        chosen = {entry.job_id: entry for entry in (*front, *rest)}
-        return fresh + list(chosen.values())[:REFRESHED]
 
     def forget(self, job_ids: Sequence[str]) -> None:
         """Jobs that started: if they wait again, their explanation must be written again."""
-        for ident in job_ids:
-            self._known.pop(ident, None)
+        with self._lock:
+            self._forgotten.update(job_ids)
+            for ident in job_ids:
+                self._known.pop(ident, None)
 
     @staticmethod
     def _write(
@@ -150,6 +152,22 @@ class Explaining:
         )
         # No change of the job: who keeps its row need not read it again.
         uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept], silent=True)
+
+
+def _chosen(entries: Sequence[Waiting], known: Mapping[str, _Kept]) -> list[Waiting]:
+    """The entries to look at in this pass."""
+    fresh: list[Waiting] = []
+    others: list[Waiting] = []
+    for entry in entries:
+        kept = known.get(entry.job_id)
+        moved = kept is None or kept.code != entry.reasons[0].code
+        (fresh if moved else others).append(entry)
+    if len(others) <= REFRESHED:
+        return fresh + others
+    front = heapq.nsmallest(REFRESHED // 2, others, key=_place)
+    oldest = heapq.nsmallest(REFRESHED, others, key=lambda entry: known[entry.job_id].looked)
+    chosen = {entry.job_id: entry for entry in (*front, *oldest)}
+    return fresh + list(chosen.values())[:REFRESHED]
 
 
 def _place(entry: Waiting) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from oslo_config import cfg
 
@@ -13,6 +14,7 @@ from gpuservice.domain.errors import Busy, StaleEpoch
 from gpuservice.domain.ports import Clock, Hint, Hints
 from gpuservice.domain.ports_store import Store, UnitOfWork, Where
 from gpuservice.planner.plan import plan
+from gpuservice.planner.plan_types import Waiting
 from gpuservice.planner.snapshot import Policy
 from gpuservice.scheduler.collect import Collector
 from gpuservice.scheduler.commit import Committer
@@ -49,6 +51,8 @@ class Scheduler:
         self._leadership = leadership
         self._explaining = Explaining(store)
         self._explain_from = float("-inf")
+        self._beside: ThreadPoolExecutor | None = None
+        self._saving: Future[bool] | None = None
 
     def step(self) -> bool:
         """One pass; whether something was started (so that another pass may find more)."""
@@ -57,7 +61,7 @@ class Scheduler:
             return False
         collected = self._store.read(self._collector.collect)
         began = self._clock.monotonic()
-        explain = began >= self._explain_from
+        explain = began >= self._explain_from and (self._saving is None or self._saving.done())
         made = plan(collected.snapshot, self.policy(explain))
         try:
             outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
@@ -67,10 +71,22 @@ class Scheduler:
             return False
         self._explaining.forget(outcome.started)
         if explain:
-            self._explaining.save(made.waiting)
+            self._explain_from = began + self._conf.interval_s
+            self._explain(made.waiting, began)
+        return bool(outcome.started or outcome.overtaken)
+
+    def _explain(self, waiting: Sequence[Waiting], began: float) -> None:
+        """Keep the explanations: beside the next passes where this is a program."""
+
+        def save() -> None:
+            self._explaining.save(waiting)
             took = self._clock.monotonic() - began
             self._explain_from = began + max(self._conf.interval_s, EXPLAIN_EVERY * took)
-        return bool(outcome.started or outcome.overtaken)
+
+        if self._beside is None:
+            save()
+        else:
+            self._saving = self._beside.submit(_safely, "Explaining", save)
 
     def policy(self, explain: bool) -> Policy:
         """The planner's policy by configuration."""
@@ -108,24 +124,30 @@ class Scheduler:
             wake.set()
 
         unsubscribe = self._hints.subscribe(("jobs",), on_hint)
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="explaining")
         try:
             while not stop.is_set():
                 wake.clear()
                 began = self._clock.monotonic()
-                self._safely()
+                fruitful = _safely("A scheduling pass", self.step)
                 took = self._clock.monotonic() - began
                 if not wake.wait(self._conf.interval_s):
                     continue
-                # Long passes (a long line) take at most half of the time: more wake-ups share one.
-                stop.wait(max(self._conf.min_interval_s, took))
+                # Long passes (a long line) that start nothing take at most half of the time:
+                # more wake-ups share one.
+                stop.wait(max(self._conf.min_interval_s, 0.0 if fruitful else took))
         finally:
             unsubscribe()
+            self._beside.shutdown()
             self._leadership.stop()
 
-    def _safely(self) -> None:
-        try:
-            self.step()
-        except Busy as busy:
-            LOG.warning("The scheduler waits: %s", busy.detail)
-        except Exception:
-            LOG.exception("A scheduling pass failed; the next one follows")
+
+def _safely(what: str, work: Callable[[], bool | None]) -> bool:
+    """Do it; whether it says that it did something. What goes wrong is logged."""
+    try:
+        return bool(work())
+    except Busy as busy:
+        LOG.warning("%s waits: %s", what, busy.detail)
+    except Exception:
+        LOG.exception("%s failed; the next one follows", what)
+    return False
