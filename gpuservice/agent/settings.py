@@ -73,7 +73,7 @@ class AgentSettings:
     max_wait_s: float = 20
     register_patience_s: float = 120
     rotate_secret_s: float | None = 86_400
-    coalesce_s: float = 0.02
+    coalesce_s: float = 0.05
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> AgentSettings:

@@ -24,7 +24,7 @@ from gpuservice.domain.ports import Hint
 LOG = logging.getLogger(__name__)
 
 #: After a wake-up a pipeline waits at least and at most so long (seconds) for others to join it.
-GATHER_S = (0.01, 0.1)
+GATHER_S = (0.03, 0.1)
 
 
 class Conductor:

@@ -13,7 +13,7 @@ OPTS: list[cfg.Opt] = [
     ),
     cfg.FloatOpt(
         "min_interval_s",
-        default=0.02,
+        default=0.05,
         min=0.0,
         help="The shortest time between two passes, in seconds: wake-ups within it share one.",
     ),

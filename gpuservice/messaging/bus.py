@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 TOPIC = "gpuservice.hints"
 #: After a cast the next one of the process waits at least this long (seconds) and takes all
 #: there is.
-GAP_S = 0.02
+GAP_S = 0.05
 #: Seconds until listening is tried again when it failed; periodic passes go on meanwhile.
 AGAIN_S = 2.0
 #: More ids than this in one wake-up are sent as "anything of this kind" (an empty list).

@@ -26,7 +26,7 @@ from gpuservice.planner.plan_types import Waiting
 #: Explanations written in one transaction.
 _BATCH = 200
 #: How many explanations are looked at a pass although their reason is the same.
-REFRESHED = 200
+REFRESHED = 100
 
 
 def iso(seconds: float | None) -> str | None:

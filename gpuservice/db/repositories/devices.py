@@ -5,12 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import case, or_, update
+from sqlalchemy import BindParameter, Integer, bindparam, case, or_, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
+from gpuservice.db.tables import DEVICES
 from gpuservice.domain.inventory import Device
 from gpuservice.domain.ports_store import Share
+
+_D = DEVICES.c
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_MILLI: BindParameter[int] = bindparam("milli", type_=Integer)
+_PROJECT: BindParameter[str] = bindparam("project", type_=_D.occupant_project_id.type)
+_TAKE = (
+    update(DEVICES)
+    .where(
+        _D.id.in_(_IDS),
+        _D.used_milli + _MILLI <= 1000,
+        _D.health == "healthy",
+        _D.node_id.is_not(None),
+        or_(_D.occupant_project_id.is_(None), _D.occupant_project_id == _PROJECT),
+    )
+    .values(used_milli=_D.used_milli + _MILLI, occupant_project_id=_PROJECT)
+)
+#: The occupant is set first: MariaDB evaluates assignments from left to right.
+_GIVE_BACK = (
+    update(DEVICES)
+    .where(_D.id.in_(_IDS))
+    .ordered_values(
+        (
+            _D.occupant_project_id,
+            case((_D.used_milli <= _MILLI, None), else_=_D.occupant_project_id),
+        ),
+        (_D.used_milli, _D.used_milli - _MILLI),
+    )
+)
 
 
 def summed(shares: Iterable[Share]) -> dict[str, int]:
@@ -28,24 +57,10 @@ class Devices(TableRepository[Device]):
         """Take all shares or (False) leave the caller to roll back."""
         sums = summed(shares)
         lock_rows(self._c, self.table, sums)
-        device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):
-                taken = self._c.execute(
-                    update(self.table)
-                    .where(
-                        device.id.in_(part),
-                        device.used_milli + milli <= 1000,
-                        device.health == "healthy",
-                        device.node_id.is_not(None),
-                        or_(
-                            device.occupant_project_id.is_(None),
-                            device.occupant_project_id == project_id,
-                        ),
-                    )
-                    .values(used_milli=device.used_milli + milli, occupant_project_id=project_id)
-                ).rowcount
-                if taken != len(part):
+                values = {"ids": part, "milli": milli, "project": project_id}
+                if self._c.execute(_TAKE, values).rowcount != len(part):
                     return False
         return True
 
@@ -53,23 +68,9 @@ class Devices(TableRepository[Device]):
         """Return shares; the occupant goes with the last of them."""
         sums = summed(shares)
         lock_rows(self._c, self.table, sums)
-        device = self.table.c
         for milli, ids in grouped(sums.items()):
             for part in chunks(ids):
-                # The occupant is set first: MariaDB evaluates assignments from left to right.
-                self._c.execute(
-                    update(self.table)
-                    .where(device.id.in_(part))
-                    .ordered_values(
-                        (
-                            device.occupant_project_id,
-                            case(
-                                (device.used_milli <= milli, None), else_=device.occupant_project_id
-                            ),
-                        ),
-                        (device.used_milli, device.used_milli - milli),
-                    )
-                )
+                self._c.execute(_GIVE_BACK, {"ids": part, "milli": milli})
 
     def claim_for_node(self, node_id: str, device_ids: Sequence[str]) -> bool:
         """Give whole, free, healthy devices to a node."""

@@ -6,13 +6,62 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, or_, update
+from sqlalchemy import BindParameter, Integer, bindparam, case, or_, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
+from gpuservice.db.tables import NODES
 from gpuservice.domain.inventory import Node
 from gpuservice.domain.ports_store import NodeLoad, Where
 from gpuservice.domain.states import NodeStatus
+
+_N = NODES.c
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_CPUS: BindParameter[int] = bindparam("cpus", type_=Integer)
+_MEMORY: BindParameter[int] = bindparam("memory", type_=Integer)
+_TASKS: BindParameter[int] = bindparam("tasks", type_=Integer)
+_PROJECT: BindParameter[str] = bindparam("project", type_=_N.occupant_project_id.type)
+_NOW: BindParameter[datetime] = bindparam("now", type_=_N.idle_since.type)
+_TAKE = (
+    update(NODES)
+    .where(
+        _N.id.in_(_IDS),
+        _N.status == NodeStatus.READY,
+        _N.used_vcpus + _CPUS <= _N.vcpus,
+        _N.used_memory_mib + _MEMORY <= _N.memory_mib,
+    )
+    .values(
+        used_vcpus=_N.used_vcpus + _CPUS,
+        used_memory_mib=_N.used_memory_mib + _MEMORY,
+        live_tasks=_N.live_tasks + _TASKS,
+        occupant_project_id=_PROJECT,
+        idle_since=None,
+        revision=_N.revision + 1,
+    )
+)
+_TAKE_ALONE = _TAKE.where(or_(_N.occupant_project_id.is_(None), _N.occupant_project_id == _PROJECT))
+_EMPTY = _N.live_tasks <= _TASKS
+_GIVE_BACK = (
+    update(NODES)
+    .where(_N.id.in_(_IDS))
+    .ordered_values(
+        (_N.occupant_project_id, case((_EMPTY, None), else_=_N.occupant_project_id)),
+        (_N.idle_since, case((_EMPTY, _NOW), else_=_N.idle_since)),
+        (_N.used_vcpus, _N.used_vcpus - _CPUS),
+        (_N.used_memory_mib, _N.used_memory_mib - _MEMORY),
+        (_N.live_tasks, _N.live_tasks - _TASKS),
+        (_N.revision, _N.revision + 1),
+    )
+)
+_RENEW = (
+    update(NODES)
+    .where(_N.id == bindparam("node"), _N.epoch == bindparam("known"))
+    .values(last_renewal_at=_NOW, last_seen_at=_NOW, instance=bindparam("process"))
+)
+
+
+def _load(ids: Sequence[str], cpus: int, memory: int, tasks: int) -> dict[str, object]:
+    return {"ids": ids, "cpus": cpus, "memory": memory, "tasks": tasks}
 
 
 def summed(loads: Iterable[NodeLoad]) -> dict[str, tuple[int, int, int]]:
@@ -33,31 +82,11 @@ class Nodes(TableRepository[Node]):
         """Take capacity of ready nodes; False leaves the caller to roll back."""
         sums = summed(loads)
         lock_rows(self._c, self.table, sums)
-        node = self.table.c
+        statement = _TAKE_ALONE if isolation_node else _TAKE
         for (cpus, memory, tasks), ids in grouped(sums.items()):
             for part in chunks(ids):
-                statement = update(self.table).where(
-                    node.id.in_(part),
-                    node.status == NodeStatus.READY,
-                    node.used_vcpus + cpus <= node.vcpus,
-                    node.used_memory_mib + memory <= node.memory_mib,
-                )
-                free = or_(
-                    node.occupant_project_id.is_(None), node.occupant_project_id == project_id
-                )
-                if isolation_node:
-                    statement = statement.where(free)
-                taken = self._c.execute(
-                    statement.values(
-                        used_vcpus=node.used_vcpus + cpus,
-                        used_memory_mib=node.used_memory_mib + memory,
-                        live_tasks=node.live_tasks + tasks,
-                        occupant_project_id=project_id,
-                        idle_since=None,
-                        revision=node.revision + 1,
-                    )
-                ).rowcount
-                if taken != len(part):
+                values = {**_load(part, cpus, memory, tasks), "project": project_id}
+                if self._c.execute(statement, values).rowcount != len(part):
                     return False
         return True
 
@@ -65,26 +94,10 @@ class Nodes(TableRepository[Node]):
         """Return capacity; a node with nothing left is idle from now on."""
         sums = summed(loads)
         lock_rows(self._c, self.table, sums)
-        node = self.table.c
         now = self._stamp()
         for (cpus, memory, tasks), ids in grouped(sums.items()):
-            empty = node.live_tasks <= tasks
             for part in chunks(ids):
-                self._c.execute(
-                    update(self.table)
-                    .where(node.id.in_(part))
-                    .ordered_values(
-                        (
-                            node.occupant_project_id,
-                            case((empty, None), else_=node.occupant_project_id),
-                        ),
-                        (node.idle_since, case((empty, now), else_=node.idle_since)),
-                        (node.used_vcpus, node.used_vcpus - cpus),
-                        (node.used_memory_mib, node.used_memory_mib - memory),
-                        (node.live_tasks, node.live_tasks - tasks),
-                        (node.revision, node.revision + 1),
-                    )
-                )
+                self._c.execute(_GIVE_BACK, {**_load(part, cpus, memory, tasks), "now": now})
 
     def bump_revision(self, node_ids: Sequence[str]) -> None:
         """Make the next sync of these nodes send their task list again."""
@@ -102,16 +115,8 @@ class Nodes(TableRepository[Node]):
 
     def renew(self, node_id: str, epoch: int, instance: str) -> bool:
         """Write the lease's renewal."""
-        node = self.table.c
-        now = self._stamp()
-        return (
-            self._c.execute(
-                update(self.table)
-                .where(node.id == node_id, node.epoch == epoch)
-                .values(last_renewal_at=now, last_seen_at=now, instance=instance)
-            ).rowcount
-            == 1
-        )
+        values = {"node": node_id, "known": epoch, "now": self._stamp(), "process": instance}
+        return self._c.execute(_RENEW, values).rowcount == 1
 
     def fence(self, node_id: str, epoch: int, cutoff: datetime) -> bool:
         """Raise the epoch of a node that was not heard of since ``cutoff``."""
