@@ -125,12 +125,13 @@ class Place:
         self.root = root
         self.state = root / "state"
         self.data = self.state / "data"
+        # Tasks see nothing of the state directory: what they read themselves lies beside it.
+        self.site = root / "site"
         self.settings = root / "gpuservice.conf"
 
     def furnish(self) -> None:
         """Lay out the inputs, and numpy for a Python that may not read our virtualenv."""
         self.data.mkdir(parents=True, mode=0o755)
-        self.state.chmod(0o755)
         self.settings.write_text(SETTINGS, encoding="ascii")
         for name in ("train.py", "digits.csv.gz"):
             shutil.copyfile(HERE / name, self.data / name)
@@ -140,7 +141,7 @@ class Place:
             if (packages / folder).is_dir():
                 shutil.copytree(
                     packages / folder,
-                    self.data / "site" / folder,
+                    self.site / folder,
                     ignore=shutil.ignore_patterns("tests", "__pycache__", "*.pyi", "*.a"),
                 )
 
@@ -148,7 +149,7 @@ class Place:
         """Write a job file made from ``job.yaml`` with ``changes``; return its path."""
         text = (HERE / "job.yaml").read_text(encoding="utf-8")
         job = yaml.safe_load(text.replace("/srv/gpuservice/data", str(self.data)))["job"]
-        job |= {"name": name, "env": {"PYTHONPATH": str(self.data / "site")}}
+        job |= {"name": name, "env": {"PYTHONPATH": str(self.site)}}
         job |= changes
         path = self.root / f"{name}.yaml"
         path.write_text(yaml.safe_dump({"job": job}, sort_keys=False), encoding="utf-8")

@@ -112,11 +112,17 @@ class Repository(Protocol[T]):
         matched."""
 
     def change_each(
-        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+        self,
+        changes: Sequence[tuple[str, Mapping[str, Any]]],
+        *where: Where,
+        silent: bool = False,
+        counted: bool = True,
     ) -> int:
         """Other values for each of many rows (all with the same keys, one executemany); values
         may be :class:`Delta`. How many rows matched in all.
 
+        :param counted: whether the answer matters: if not, conditions cost no statement a row,
+            and rows that do not meet them count too.
         :param silent: a note beside the row, not a change of it: ``version`` and ``updated_at``
             stay.
         """

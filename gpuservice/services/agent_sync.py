@@ -108,10 +108,10 @@ class AgentSync:
 
         return self._room.wait_for(node.id, wait_s, look) or last
 
-    @staticmethod
-    def _wait_s(node: Node, wanted: float) -> float:
-        """No wait may eat up a lease: it counts from the moment the sync was sent."""
-        return wanted if node.lease_s is None else min(wanted, node.lease_s / 3)
+    def _wait_s(self, node: Node, wanted: float) -> float:
+        """No wait may eat up a lease: it counts from the moment the sync was sent. A node
+        without one is not to be silent for so long either."""
+        return min(wanted, (node.lease_s or self._deps.conf.agent.lease_s) / 3)
 
     def _due(self, node: Node, instance: str) -> bool:
         """Whether the lease's renewal must be written: at most every fifth of the lease.
@@ -235,10 +235,11 @@ class AgentSync:
         )
         if running:
             uow.attempts.change_many(running, {"attention": True}, Where("live", "eq", 1))
-        for task, report in going:
-            uow.tasks.change(
-                task.id, _progress(task, report), Where("status", "ne", TaskStatus.GONE)
-            )
+        uow.tasks.change_each(
+            [(task.id, _progress(task, report)) for task, report in going],
+            Where("status", "ne", TaskStatus.GONE),
+            counted=False,
+        )
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:

@@ -142,7 +142,11 @@ class TableRepository(Generic[T]):
         return matched
 
     def change_each(
-        self, changes: Sequence[tuple[str, Mapping[str, Any]]], *where: Where, silent: bool = False
+        self,
+        changes: Sequence[tuple[str, Mapping[str, Any]]],
+        *where: Where,
+        silent: bool = False,
+        counted: bool = True,
     ) -> int:
         """Other values for each row; all mappings have the same keys."""
         if not changes:
@@ -154,7 +158,7 @@ class TableRepository(Generic[T]):
             row(ident, stamped(values), where)
             for ident, values in sorted(changes, key=lambda change: change[0])
         ]
-        if not where:
+        if not (where and counted):
             self._c.execute(statement, rows)
             return len(rows)
         return sum(self._c.execute(statement, one).rowcount for one in rows)

@@ -229,6 +229,15 @@ def test_without_places_nobody_waits(world, node, monkeypatch):
     assert time.monotonic() - began < 5
 
 
+def test_a_node_without_a_lease_is_not_silent_for_as_long_as_one(world, node):
+    node.sync()
+    world.store.write(lambda uow: uow.nodes.change(node.node.id, {"lease_s": None}))
+    world.conf.set_override("lease_s", 3, "agent")
+    began = time.monotonic()
+    assert node.sync(wait_s=20).status_code == 200
+    assert time.monotonic() - began < 5
+
+
 def test_short_logs_ride_along(world, cluster, node, ada, job_id):
     place(world, cluster, job_id, cluster.nodes[:1])
     (order,) = node.orders()
