@@ -313,7 +313,9 @@ class Agent:
                 self._polling = False
         took = time.monotonic() - began
         pause = self._settings.coalesce_s if launched else 0.0
-        if not changed and took < wait_s / 2:
+        # Answered at once: nobody may wait there now. (A service that answers earlier than it
+        # was asked to, for the sake of the node's liveness, is asked again.)
+        if not changed and took < min(wait_s / 2, 1.0):
             pause = self._interval_s * random.uniform(0.8, 1.0) - took
         if pause > 0:
             with self._news:
