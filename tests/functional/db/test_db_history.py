@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import fresh_database
 from database_rows import THEN, RandomIds, SystemClock, attempt, event, job, node, pool, task
+from fresh_databases import fresh_database
 from oslo_config import cfg
 from sqlalchemy import Engine, text
 from sqlalchemy import event as sqlalchemy_event
