@@ -124,7 +124,8 @@ class ProcessRunner:
         try:
             task_files.write_json(f"{self._directory(task_id)}/{name}", content)
         except FileNotFoundError:
-            pass
+            # The task's place is gone, and so is the task: nothing is left that could hear it.
+            LOG.debug("task %s: the wish %r comes after its end", task_id, name)
         except OSError as error:
             LOG.error("task %s: the wish %r cannot be written: %s", task_id, name, error)
             if name == task_files.STOP:  # its end must not wait for room on the disk

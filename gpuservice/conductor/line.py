@@ -11,6 +11,7 @@ from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JobStatus
+from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Job
 
 #: Jobs whose dependencies are looked at in one pass.
@@ -101,8 +102,5 @@ class Line:
             "status_reason": reason,
             "failed_elements": Delta(job.waiting_elements),
             "waiting_elements": 0,
-            "waiting_code": None,
-            "waiting_summary": None,
-            "waiting_position": None,
-            "waiting_estimated_start_at": None,
+            **NOT_WAITING,
         }

@@ -25,20 +25,16 @@ MAX_SHAPES = 500
 Shape = tuple[Any, ...]
 
 
-def _conditions(
-    table: Table, where: Sequence[Where]
-) -> tuple[list[ColumnElement[bool]], dict[str, Any]]:
-    """The SQL of the conditions, their values as parameters."""
-    made, values = [], {}
+def _conditions(table: Table, where: Sequence[Where]) -> list[ColumnElement[bool]]:
+    """The SQL of the conditions; their values are parameters, which :func:`_values` gives."""
+    made = []
     for number, one in enumerate(where):
-        name = f"w_{number}"
         if _has_value(one):
-            values[name] = list(one.value) if one.op in _LISTS else one.value
-            param: Any = bindparam(name, expanding=one.op in _LISTS)
+            param: Any = bindparam(f"w_{number}", expanding=one.op in _LISTS)
             made.append(condition(table, Where(one.field, one.op, param)))
         else:
             made.append(condition(table, one))
-    return made, values
+    return made
 
 
 def _values(where: Sequence[Where]) -> dict[str, Any]:
@@ -81,8 +77,7 @@ class Prepared:
         if limit is not None:
             values["w_limit"] = limit
         if known is None:
-            made, _ = _conditions(self._table, where)
-            known = self._selection.where(*made)
+            known = self._selection.where(*_conditions(self._table, where))
             for key, way in order:
                 column = self._table.c[key]
                 known = known.order_by(column.desc() if way == "desc" else column.asc())
@@ -105,7 +100,7 @@ class Prepared:
             for name in values:
                 param = bindparam(f"v_{name}", type_=columns[name].type)
                 assigned[name] = columns[name] + param if name in relative else param
-            made, _ = _conditions(self._table, where)
+            made = _conditions(self._table, where)
             known = (
                 update(self._table).where(columns.id == bindparam("row_id"), *made).values(assigned)
             )

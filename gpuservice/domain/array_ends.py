@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import JobStatus
+from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Job
 
 
@@ -16,10 +17,7 @@ def end_of_array(uow: UnitOfWork, job: Job) -> tuple[str, JobStatus, dict[str, A
     values: dict[str, Any] = {
         "status": status,
         "ended_at": uow.now(),
-        "waiting_code": None,
-        "waiting_summary": None,
-        "waiting_position": None,
-        "waiting_estimated_start_at": None,
+        **NOT_WAITING,
     }
     if status == JobStatus.CANCELLED:
         values.update(failure_class="cancelled", status_reason="cancelled")

@@ -19,6 +19,7 @@ from gpuservice.domain.inventory import Node, Pool
 from gpuservice.domain.ports import Hint, Hints, Ids
 from gpuservice.domain.ports_store import Delta, Store, UnitOfWork, Where
 from gpuservice.domain.states import JobStatus
+from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Job, JobElement
 from gpuservice.planner.plan_types import Start
 from gpuservice.scheduler.gang_rows import Gang, GangBuilder
@@ -246,14 +247,6 @@ def _write(uow: UnitOfWork, gangs: Sequence[Gang], now: datetime) -> None:
         uow.drop_explanations(sorted(gone))
 
 
-_NO_WAITING: dict[str, Any] = {
-    "waiting_code": None,
-    "waiting_summary": None,
-    "waiting_position": None,
-    "waiting_estimated_start_at": None,
-}
-
-
 def _single_start(gang: Gang) -> dict[str, Any]:
     return {
         "status": JobStatus.STARTING,
@@ -262,7 +255,7 @@ def _single_start(gang: Gang) -> dict[str, Any]:
         "waiting_elements": 0,
         "live_elements": 1,
         "not_before": None,
-        **_NO_WAITING,
+        **NOT_WAITING,
     }
 
 

@@ -14,6 +14,7 @@ from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
+from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import found, owned
@@ -131,10 +132,7 @@ class JobActions:
             "waiting_elements": 0,
             "on_hold": False,
             "cancelled_elements": Delta(waiting),
-            "waiting_code": None,
-            "waiting_summary": None,
-            "waiting_position": None,
-            "waiting_estimated_start_at": None,
+            **NOT_WAITING,
         }
         if job.is_array:
             values["next_index"] = job.elements
