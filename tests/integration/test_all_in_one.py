@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from cluster import PLACES, free_port
 from programs import Program, kill_all, processes_naming, task_processes, until
 from rest import Rest
@@ -44,6 +47,7 @@ class AllInOne:
     def __init__(self, place: Path) -> None:
         self.place, self.state, self.log = place, place / "state", place / "log"
         self.program: Program | None = None
+        self.port = 0
 
     def arguments(self, port: int) -> list[str]:
         """Its command line."""
@@ -55,7 +59,7 @@ class AllInOne:
 
     def start(self) -> Rest:
         """Start it; returns a caller once it is ready."""
-        port = free_port()
+        self.port = port = free_port()
         before = self.text.count("ready at")
         self.program = Program("all-in-one", "all-in-one", self.arguments(port), self.log)
         self.program.start()
@@ -91,6 +95,14 @@ def ended(caller: Rest, job_id: str) -> dict[str, object]:
     """A job at its end."""
     until(lambda: caller.job(job_id)["ended_at"], "the job's end", 90)
     return dict(caller.job(job_id))
+
+
+def healthy(port: int) -> bool:
+    """Whether the program answers."""
+    try:
+        return requests.get(f"http://127.0.0.1:{port}/healthcheck", timeout=5).status_code == 200
+    except requests.RequestException:
+        return False
 
 
 def test_a_restart_elsewhere_loses_neither_tasks_nor_results(all_in_one: AllInOne) -> None:
@@ -178,3 +190,35 @@ def test_wrong_arguments_are_told_in_words(
         )
     assert refused.returncode != 0 and word in refused.stderr, refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_idle_nodes_are_not_given_up(all_in_one: AllInOne) -> None:
+    """A node that only waits for news is not silent, though the service may power it off."""
+    caller = all_in_one.start()
+    began = time.monotonic()
+    job = ended(caller, str(caller.submit(name="long", command=["sleep", "16"])["id"]))
+    assert (job["status"], job["attempt"]) == ("succeeded", 1), job
+    assert time.monotonic() - began > 15
+    assert "ending 1 tasks" not in all_in_one.text
+
+
+def test_many_silent_connections_do_not_end_it(all_in_one: AllInOne) -> None:
+    caller = all_in_one.start()
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[socket.socket] = []
+    try:
+        for _ in range(min(1150, soft - 200)):
+            one = socket.socket()
+            one.settimeout(0.5)
+            held.append(one)
+            with contextlib.suppress(OSError):
+                one.connect(("127.0.0.1", all_in_one.port))
+    finally:
+        for one in held:
+            one.close()
+    # Taking leave of so many costs it a moment, on a busy machine several.
+    until(lambda: healthy(all_in_one.port), "an answer", 120)
+    job = ended(caller, str(caller.submit(name="after", command=["true"])["id"]))
+    assert job["status"] == "succeeded"
+    assert "Too many open files" not in all_in_one.text
+    assert "out of range in select" not in all_in_one.text
