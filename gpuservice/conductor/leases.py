@@ -88,6 +88,12 @@ class Leases:
             return False
         if self._since is not None and self._since >= cutoff:
             return False
+        # Asked again right before the deed: powering off takes back what a renewal would say.
+        fresh = self._deps.store.read(lambda uow: uow.nodes.get(node.id))
+        if fresh is None or fresh.epoch != node.epoch:
+            return False
+        if fresh.last_renewal_at is None or fresh.last_renewal_at >= cutoff:
+            return False
         if not self._off(node):
             return False
         return self._deps.store.write(lambda uow: self._fence(uow, node, cutoff))
@@ -110,6 +116,8 @@ class Leases:
         )
 
     def _fence(self, uow: UnitOfWork, node: Node, cutoff: datetime) -> bool:
+        if "power_off" in self._deps.cloud.capabilities:
+            cutoff = uow.now()  # it is off by our own hand, whatever it said in its last moment
         if not uow.nodes.fence(node.id, node.epoch, cutoff):
             return False
         uow.tasks.gone(

@@ -28,6 +28,8 @@ TOPIC = "gpuservice.hints"
 #: After a cast the next one of the process waits at least this long (seconds) and takes all
 #: there is.
 GAP_S = 0.05
+#: And at most so long (seconds), whatever a cast took.
+MAX_GAP_S = 0.5
 #: Seconds until listening is tried again when it failed; periodic passes go on meanwhile.
 AGAIN_S = 2.0
 #: More ids than this in one wake-up are sent as "anything of this kind" (an empty list).
@@ -63,7 +65,8 @@ class Bus:
     def __init__(self, conf: cfg.ConfigOpts, host: str, *, shared: bool = True) -> None:
         self.sender = uuid.uuid4().hex
         self._conf = conf
-        self._host = f"{host}-{self.sender[:8]}"
+        # A name that stays: the broker keeps a queue for each, which nothing is ever sent to.
+        self._host = host
         self._shared = shared
         self._lock = threading.Condition()
         self._listeners: list[tuple[frozenset[str], Listener]] = []
@@ -182,17 +185,21 @@ class Bus:
                 batch, self._pending = self._pending, {}
             began = time.monotonic()
             for kind, ids in batch.items():
-                self._cast(client, kind, sorted(ids or ()))
-            # Casting takes a fifth of the time at most, however loaded the machine is.
-            self._stopped.wait(max(GAP_S, 4 * (time.monotonic() - began)))
+                if not self._cast(client, kind, sorted(ids or ())):
+                    break  # the broker is away: the others would each wait for it as well
+            # Casting takes a fifth of the time, however loaded the machine is.
+            took = time.monotonic() - began
+            self._stopped.wait(min(max(GAP_S, 4 * took), MAX_GAP_S))
 
-    def _cast(self, client: Any, kind: str, ids: Sequence[str]) -> None:
+    def _cast(self, client: Any, kind: str, ids: Sequence[str]) -> bool:
         try:
             client.prepare(topic=f"{TOPIC}.{kind}", fanout=True).cast(
                 {}, "hint", sender=self.sender, kind=kind, ids=ids
             )
         except Exception as error:
             LOG.warning("Wake-ups dropped, the message bus is away: %s", error)
+            return False
+        return True
 
 
 #: Options that newer releases of oslo.messaging register on the global configuration alone and
