@@ -138,3 +138,39 @@ def test_an_unsubscribed_listener_is_left_alone(bus: Callable[[], Bus]) -> None:
     unsubscribe()
     alone.send("jobs", ("a",))
     assert not heard.calls
+
+
+class SlowClient:
+    """Casts that take a while and fail, as they do while the broker is away; then they work."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+        self.tried: list[str] = []
+        self.sent: list[str] = []
+
+    def prepare(self, topic: str, fanout: bool) -> SlowClient:
+        self.topic = topic
+        return self
+
+    def cast(self, context: object, method: str, *, kind: str, **told: object) -> None:
+        self.tried.append(kind)
+        if self.left:
+            self.left -= 1
+            threading.Event().wait(0.4)
+            raise OSError("the broker is away")
+        self.sent.append(kind)
+
+
+def test_a_broker_that_was_away_costs_no_long_silence(
+    bus: Callable[[], Bus], transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = SlowClient(2)
+    monkeypatch.setattr(oslo_messaging, "get_rpc_client", lambda *args, **options: client)
+    sender = bus()
+    began = time.monotonic()
+    sender.send("jobs", ("a",))
+    sender.send("nodes", ("b",))
+    until(lambda: client.left == 0)
+    until(lambda: "jobs" in client.sent, lambda: sender.send("jobs", ("c",)))
+    # Two failed casts of 0.4 s, each followed by half a second at most.
+    assert time.monotonic() - began < 2.8
