@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -35,6 +36,11 @@ LOG = logging.getLogger(__name__)
 _SWEEP_S = 10
 #: Seconds within which a supervisor claims its task; later the spawner is looked at.
 _CLAIM_S = 30
+
+#: Errors that what was ordered causes, not the node.
+_OF_THE_TASK = frozenset(
+    {errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+)
 
 
 class ProcessRunner:
@@ -99,7 +105,11 @@ class ProcessRunner:
         try:
             return self._places.make(self._directory(order.task_id), order, env, self._sandbox).work
         except (OSError, UidsExhausted, Unfilterable, ValueError) as error:
-            raise LaunchError(f"the task's place could not be made: {error}") from error
+            said = f"the task's place could not be made: {error}"
+            if isinstance(error, ValueError) or getattr(error, "errno", None) in _OF_THE_TASK:
+                # The same on every node: no fault of this one.
+                raise OSError(said) from error
+            raise LaunchError(said) from error
 
     def launch(self, task_id: str) -> None:
         """Hand the task to a new supervisor."""

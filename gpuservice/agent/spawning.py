@@ -27,6 +27,14 @@ _MESSAGE_BYTES = 262144
 _SILENCE_S = 0.5
 
 
+def ready(handle: int, what: int, seconds: float) -> bool:
+    """Whether the file is ready for ``what`` (of poll) within so many seconds. Not by select(),
+    which ends at 1,024 files: an all-in-one may have more."""
+    poll = select.poll()
+    poll.register(handle, what)
+    return bool(poll.poll(1000 * seconds))
+
+
 class Spawner:
     """A running spawner. Its death closes nothing by itself: ask ``alive``."""
 
@@ -61,7 +69,7 @@ class Spawner:
             try:
                 socket.send_fds(self.events, [data], list(handles), socket.MSG_NOSIGNAL)
             except BlockingIOError:
-                select.select([], [self.events], [], 0.2)
+                ready(self.events.fileno(), select.POLLOUT, 0.2)
             else:
                 return
         raise TimeoutError("the spawner takes no requests")
@@ -115,7 +123,7 @@ def _messages(line: socket.socket) -> Iterator[DataMessage]:
     whether it still wants any.
     """
     while True:
-        if not select.select([line], [], [], _SILENCE_S)[0]:
+        if not ready(line.fileno(), select.POLLIN, _SILENCE_S):
             yield DataMessage({}, None)
             continue
         data, handles, _, _ = socket.recv_fds(line, _MESSAGE_BYTES, 1)

@@ -263,10 +263,12 @@ class Supervisor:
         for _ in range(1024):
             if not self._pipes:
                 return
-            held = list(self._pipes)
-            if not select.select(held, [], [], 0)[0]:
+            poll = select.poll()
+            for handle in self._pipes:
+                poll.register(handle, select.POLLIN)
+            if not poll.poll(0):
                 return
-            for handle in held:
+            for handle in list(self._pipes):
                 self._read(handle)
 
     def _result(self, failure: dict[str, str] | None, kills_before: int) -> Result:

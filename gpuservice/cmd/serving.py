@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,18 @@ from gpuservice.auth.strategies import is_loopback
 
 #: How long requests at work may take to end when the program ends, seconds.
 DRAIN_S = 2.0
+#: The most clients that are connected at once, and files that the program itself may have open.
+MAX_CONNECTIONS, OWN_FILES = 2000, 256
 #: Added to the largest artifact: what surrounds it in a request.
 _SLACK = 1 << 20
+
+
+def connection_limit() -> int:
+    """How many clients may be connected: as many files as may be open, less what the program
+    itself needs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    known = MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft - OWN_FILES
+    return max(16, min(MAX_CONNECTIONS, known))
 
 
 class Listener:
@@ -53,7 +64,8 @@ class Listener:
         thread = threading.Thread(target=self._server.run, name="http-sockets", daemon=True)
         thread.start()
         while not stop.wait(0.5):
-            continue
+            if not thread.is_alive():
+                raise SystemExit("the HTTP server has ended by itself; its log says why")
         self._server.accepting = False
         self._on_stop()
         self._server.task_dispatcher.shutdown(timeout=DRAIN_S)
