@@ -9,6 +9,7 @@ programs that only reserve it (every CUDA program does).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterable
@@ -96,17 +97,23 @@ def _is_v2(directory: str) -> bool:
     return os.path.exists(f"{directory}/cgroup.controllers")
 
 
+def group_name(place: str) -> str:
+    """What a task's group is called, by its directory: an id alone may be another agent's, too."""
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:12]
+    return f"{_OURS}-{os.path.basename(place)}-{digest}"
+
+
 class TaskGroup:
     """The control groups of one task.
 
     :param where: controller -> directory to make its group in.
+    :param place: the task's directory.
     :raises OSError: from ``create`` when a group cannot be made or limited.
     """
 
-    def __init__(self, where: dict[str, str], name: str) -> None:
-        self._directories = {
-            controller: f"{base}/{_OURS}-{name}" for controller, base in where.items()
-        }
+    def __init__(self, where: dict[str, str], place: str) -> None:
+        name = group_name(place)
+        self._directories = {controller: f"{base}/{name}" for controller, base in where.items()}
 
     def create(
         self,

@@ -68,7 +68,7 @@ class Supervisor:
         self._events = events
         self._wake = wake
         self._lease = LeaseReader(launch.lease_file)
-        self._group = TaskGroup(launch.groups, launch.task_id)
+        self._group = TaskGroup(launch.groups, launch.directory)
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._logs = {

@@ -245,4 +245,4 @@ def test_checkpoint_and_resume(api, agent):
     api.want("t3", script="echo $GPUSERVICE_RESUMED", checkpoint=checkpoint, rank=1)
     api.until_gone("t3")
     assert "t3" not in api.sets
-    until(lambda: process_tree.of_task("t2") == [], "the end")
+    until(lambda: agent.processes_of("t2") == [], "the end")

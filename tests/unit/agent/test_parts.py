@@ -144,7 +144,10 @@ def test_uids_are_exclusive_and_stale_claims_are_taken_over(tmp_path):
     assert held == {5000, 5001}
     with pytest.raises(UidsExhausted):
         pool.claim(str(place))
-    pool.release(5001)
+    pool.release(5001, "another agent's task")
+    with pytest.raises(UidsExhausted):
+        pool.claim(str(place))
+    pool.release(5001, str(place))
     assert pool.claim(str(tmp_path / "vanished")) == 5001
     assert pool.claim(str(place)) == 5001
 
