@@ -66,6 +66,7 @@ class AgentSettings:
     log_interval_s: float = 1.0
     input_max_bytes: int = 64 * 1024 * 1024 * 1024
     artifact_max_files: int = 10_000
+    checkpoint_max_bytes: int = 64 * 1024 * 1024 * 1024
     fetch_timeout_s: float = 60
     upload_retry_s: float = 300
     connect_timeout_s: float = 5
