@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a task through control groups, version 2 or 1: memory, CPU, and which devices it may
-open; each where the machine allows it.
+"""Limits of a task through control groups, version 2 or 1: memory, CPU, number of processes, and
+which devices it may open; each where the machine allows it.
 
 Without control groups there is no memory limit at all: limits on address space would end
 programs that only reserve it (every CUDA program does).
@@ -19,6 +19,7 @@ from gpuservice.agent.device_program import Numbers
 
 _ROOT = "/sys/fs/cgroup"
 _OURS = "gpuservice-agent"
+_CONTROLLERS = ("memory", "cpu", "pids")
 #: Period of the CPU quota, microseconds: the kernel's own default.
 _PERIOD_US = 100_000
 
@@ -52,7 +53,7 @@ def _own_paths() -> dict[str, str]:
 def bases() -> dict[str, str]:
     """Where groups for tasks may be made: controller -> directory; empty if nowhere.
 
-    Both controllers lie in one directory with version 2. A directory named here was not proved
+    All controllers lie in one directory with version 2. A directory named here was not proved
     yet: that is what making a group in it does.
     """
     if os.path.exists(f"{_ROOT}/cgroup.controllers"):
@@ -60,15 +61,16 @@ def bases() -> dict[str, str]:
         try:
             os.makedirs(base, exist_ok=True)
             for directory in (_ROOT, base):
-                with contextlib.suppress(OSError):
-                    _write(f"{directory}/cgroup.subtree_control", "+memory +cpu")
+                for name in _CONTROLLERS:
+                    with contextlib.suppress(OSError):
+                        _write(f"{directory}/cgroup.subtree_control", f"+{name}")
         except OSError:
             return {}
         enabled = _read(f"{base}/cgroup.subtree_control").split()
-        return {name: base for name in ("memory", "cpu") if name in enabled}
+        return {name: base for name in _CONTROLLERS if name in enabled}
     own = _own_paths()
     found = {}
-    for name in ("memory", "cpu"):
+    for name in _CONTROLLERS:
         base = f"{_ROOT}/{name}{own.get(name, '/').rstrip('/')}"
         if os.path.isdir(base) and os.access(base, os.W_OK):
             found[name] = base
@@ -120,16 +122,25 @@ class TaskGroup:
         memory_mib: int | None,
         vcpus: float | None,
         devices: Iterable[Numbers] | None = None,
+        processes: int | None = None,
     ) -> None:
         """Make the groups that are needed and set their limits; null: no limit of that kind.
 
-        ``devices`` are the nodes that may be opened, and no other may.
+        ``devices`` are the nodes that may be opened, and no other may. ``processes`` counts
+        threads as well.
         """
-        wanted = {"memory": bool(memory_mib), "cpu": bool(vcpus), "devices": devices is not None}
+        wanted = {
+            "memory": bool(memory_mib),
+            "cpu": bool(vcpus),
+            "pids": bool(processes),
+            "devices": devices is not None,
+        }
         self._directories = {name: path for name, path in self._directories.items() if wanted[name]}
         for path in self._directories.values():
             os.makedirs(path, exist_ok=True)
         self._limit(memory_mib, vcpus)
+        if "pids" in self._directories:
+            _write(f"{self._directories['pids']}/pids.max", str(processes))
         if devices is not None:
             _filter(self._directories["devices"], devices)
 

@@ -116,7 +116,7 @@ class TaskPlaces:
             cover=sandbox.cover,
             groups=dict(sandbox.groups),
             devices=None if devices is None else [(k, major, minor) for k, major, minor in devices],
-            memory_mib=spec.memory_mib,
+            memory_mib=spec.memory_mib or settings.default_memory_mib,
             vcpus=spec.vcpus,
             time_limit_s=spec.time_limit_s,
             grace_s=order.grace_s,
@@ -125,6 +125,7 @@ class TaskPlaces:
             log_segment_bytes=settings.log_segment_bytes,
             lease_file=self._lease_file,
             orphan_after_s=settings.orphan_after_s,
+            max_processes=settings.max_processes,
         )
 
     def _write_order(self, launch: Launch, task: Mapping[str, Any]) -> None:

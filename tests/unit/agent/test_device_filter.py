@@ -123,3 +123,13 @@ def test_further_devices_by_pattern(tmp_path):
     found = DeviceNodes(NvmlProbe(Nvml()), (), ["/dev/nul?", f"{tmp_path}/*", "/dev/none*"])
     assert found.allowed([]) == BASIC
     assert device_nodes.numbers_of("/dev/null") == DeviceNode("c", 1, 3)
+
+
+def test_processes_are_bounded_by_a_group_of_their_own(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: written.append((path, text)))
+    group = cgroups.TaskGroup({"pids": str(tmp_path)}, "t1")
+    group.create(None, None, processes=70)
+    group.join()
+    place = f"{tmp_path}/{cgroups.group_name('t1')}"
+    assert written == [(f"{place}/pids.max", "70"), (f"{place}/cgroup.procs", "0")]
