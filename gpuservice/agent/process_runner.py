@@ -186,7 +186,7 @@ class ProcessRunner:
         shutil.rmtree(directory, ignore_errors=True)
         uid = (order.get("launch") or {}).get("uid")
         if uid is not None and self._uids is not None:
-            self._uids.release(uid)
+            self._uids.release(uid, directory)
 
     def log_directory(self, task_id: str) -> str | None:
         """The task's own directory."""
@@ -303,15 +303,15 @@ class ProcessRunner:
         directory = self._directory(task_id)
         result = task_files.load_result(directory)
         if result is None:
-            result = self._lost(task_id, directory)
+            result = self._lost(directory)
         self._events.append(Ended(task_id, result))
 
-    def _lost(self, task_id: str, directory: str) -> Result:
+    def _lost(self, directory: str) -> Result:
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
         launch = order.get("launch") or {}
         held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
-        left = process_tree.sweep(task_id, launch.get("uid"), _SWEEP_S)
-        TaskGroup(launch.get("groups") or {}, task_id).remove()
+        left = process_tree.sweep(directory, launch.get("uid"), _SWEEP_S)
+        TaskGroup(launch.get("groups") or {}, directory).remove()
         evidence = (
             "its supervisor ended without a result"
             if held.get("pid")

@@ -40,6 +40,10 @@ _STARTING = threading.Lock()
 Listener = Callable[[str, Sequence[str]], None]
 
 
+class BusMisconfigured(Exception):
+    """No broker can be reached by such a ``transport_url``."""
+
+
 class _Endpoint:
     """What the oslo.messaging server calls."""
 
@@ -77,10 +81,16 @@ class Bus:
         self._transport: Any = None
 
     def start(self) -> None:
-        """Connect in the background; sending and subscribing work at once."""
+        """Connect in the background; sending and subscribing work at once.
+
+        :raises BusMisconfigured: at once, when there is no such kind of broker.
+        """
         if not self._shared:
             return
-        self._transport = oslo_messaging.get_rpc_transport(self._conf)
+        try:
+            self._transport = oslo_messaging.get_rpc_transport(self._conf)
+        except (oslo_messaging.DriverLoadFailure, oslo_messaging.InvalidTransportURL) as error:
+            raise BusMisconfigured(f"transport_url cannot be used: {error}") from error
         _register_missing(self._conf)
         self._thread = threading.Thread(target=self._send_loop, name="bus-sender", daemon=True)
         self._thread.start()

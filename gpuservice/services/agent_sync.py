@@ -184,6 +184,7 @@ class AgentSync:
                 peers[task.attempt_id],
                 held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
+                self._deps.conf.artifacts.max_bytes,
             )
             for task in tasks
             if task.job_id in jobs
