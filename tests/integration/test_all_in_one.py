@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -51,6 +53,7 @@ class AllInOne:
     def __init__(self, place: Path) -> None:
         self.place, self.state, self.log = place, place / "state", place / "log"
         self.program: Program | None = None
+        self.port = 0
 
     def arguments(self, port: int) -> list[str]:
         """Its command line."""
@@ -62,7 +65,7 @@ class AllInOne:
 
     def start(self) -> Rest:
         """Start it; returns a caller once it is ready."""
-        port = free_port()
+        self.port = port = free_port()
         before = self.text.count("ready at")
         self.program = Program("all-in-one", "all-in-one", self.arguments(port), self.log)
         self.program.start()
@@ -190,3 +193,33 @@ def test_wrong_arguments_are_told_in_words(
         )
     assert refused.returncode != 0 and word in refused.stderr, refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_idle_nodes_are_not_given_up(all_in_one: AllInOne) -> None:
+    """A node that only waits for news is not silent, though the service may power it off."""
+    caller = all_in_one.start()
+    began = time.monotonic()
+    job = ended(caller, str(caller.submit(name="long", command=["sleep", "16"])["id"]))
+    assert (job["status"], job["attempt"]) == ("succeeded", 1), job
+    assert time.monotonic() - began > 15
+    assert "ending 1 tasks" not in all_in_one.text
+
+
+def test_many_silent_connections_do_not_end_it(all_in_one: AllInOne) -> None:
+    caller = all_in_one.start()
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[socket.socket] = []
+    try:
+        for _ in range(min(1150, soft - 200)):
+            one = socket.socket()
+            one.settimeout(0.5)
+            held.append(one)
+            with contextlib.suppress(OSError):
+                one.connect(("127.0.0.1", all_in_one.port))
+    finally:
+        for one in held:
+            one.close()
+    job = ended(caller, str(caller.submit(name="after", command=["true"])["id"]))
+    assert job["status"] == "succeeded"
+    assert "Too many open files" not in all_in_one.text
+    assert "out of range in select" not in all_in_one.text
