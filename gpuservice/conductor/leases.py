@@ -13,16 +13,18 @@ says nothing about the nodes. It can only make giving up later, never earlier.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.node_marks import Marks
 from gpuservice.domain.errors import CloudError
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.liveness import HEARING, deaf, last_heard
+from gpuservice.domain.liveness import HEARING, deaf, heard_for, last_heard
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import NODE, NodeStatus
+from gpuservice.domain.work import ServiceRecord
 
 LOG = logging.getLogger(__name__)
 
@@ -46,7 +48,8 @@ class Leases:
 
     def step(self) -> int:
         """Give up every node whose time is over; how many."""
-        now, heard = self._deps.store.read(lambda uow: (uow.now(), _last_heard(uow)))
+        now, hearing = self._deps.store.read(lambda uow: (uow.now(), _hearing(uow)))
+        heard = last_heard(hearing)
         lease = timedelta(seconds=self._deps.conf.agent.lease_s)
         if self._last is None or now - self._last > lease / 2 or deaf(heard, now):
             self._since = now  # the service itself was away: it counts from its return
@@ -58,18 +61,19 @@ class Leases:
                 Where("status", "in", _WATCHED), Where("last_renewal_at", "lt", now - lease)
             )
         )
-        given_up = sum(self._try(node, now) for node in silent if self._could_renew(node, heard))
+        given_up = sum(self._try(node, now) for node in silent if self._could_renew(node, hearing))
         if given_up:
             self._deps.hints.send(Hint("attempts"))
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools"))
         return given_up
 
-    def _could_renew(self, node: Node, heard: datetime) -> bool:
-        """Whether somebody was there to hear the node until its lease ran out; this tells sooner
-        than the missing heartbeats that nobody is."""
+    def _could_renew(self, node: Node, hearing: Sequence[ServiceRecord]) -> bool:
+        """Whether somebody was there to hear the node for as long as its lease is: time in which
+        no process lived, or the only one has just come back, is not the node's silence."""
         lease = timedelta(seconds=node.lease_s or self._deps.conf.agent.lease_s)
-        return node.last_renewal_at is not None and heard > node.last_renewal_at + lease
+        renewed = node.last_renewal_at
+        return renewed is not None and heard_for(hearing, renewed) >= lease
 
     def _try(self, node: Node, now: datetime) -> bool:
         try:
@@ -145,5 +149,5 @@ class Leases:
         return True
 
 
-def _last_heard(uow: UnitOfWork) -> datetime | None:
-    return last_heard(uow.services.find(Where("binary", "in", HEARING)))
+def _hearing(uow: UnitOfWork) -> list[ServiceRecord]:
+    return uow.services.find(Where("binary", "in", HEARING))

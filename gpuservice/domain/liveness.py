@@ -24,3 +24,19 @@ def last_heard(services: Iterable[ServiceRecord]) -> datetime | None:
 def deaf(heard: datetime | None, now: datetime) -> bool:
     """Whether no process can hear nodes."""
     return heard is None or now - heard > timedelta(seconds=_DEAF_AFTER_S)
+
+
+def heard_for(services: Iterable[ServiceRecord], since: datetime) -> timedelta:
+    """For how long, after ``since``, some process could hear nodes: the union of the times from
+    each one's start to its last heartbeat."""
+    times = sorted(
+        (max(one.started_at, since), one.seen_at)
+        for one in services
+        if one.binary in HEARING and one.seen_at > since
+    )
+    total, end = timedelta(0), since
+    for begin, last in times:
+        if last > end:
+            total += last - max(begin, end)
+            end = last
+    return total
