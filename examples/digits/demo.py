@@ -10,6 +10,7 @@ and looked at through ``openstack gpu ...``. Ends with 0 only if every check hel
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -198,8 +199,10 @@ def clear_away(gpu: Command) -> None:
 def main() -> int:
     """Tell all chapters and return the exit status."""
     began = time.monotonic()
-    # Not below /tmp: a task may have a /tmp of its own, and has to see what we lay out for it.
-    with tempfile.TemporaryDirectory(prefix="gpuservice-demo-", dir="/var/tmp") as folder:
+    # Started by root, the service gives tasks a /tmp and a /var/tmp of their own; they have to see
+    # what we lay out for them.
+    home = "/var/lib" if os.geteuid() == 0 else "/var/tmp"
+    with tempfile.TemporaryDirectory(prefix="gpuservice-demo-", dir=home) as folder:
         place = Place(Path(folder))
         place.furnish()
         try:

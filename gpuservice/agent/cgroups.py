@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a task through control groups, version 2 or 1: memory, CPU, and which devices it may
-open; each where the machine allows it.
+"""Limits of a task through control groups, version 2 or 1: memory, CPU, number of processes, and
+which devices it may open; each where the machine allows it.
 
 Without control groups there is no memory limit at all: limits on address space would end
 programs that only reserve it (every CUDA program does).
@@ -9,6 +9,7 @@ programs that only reserve it (every CUDA program does).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from gpuservice.agent.device_program import Numbers
 
 _ROOT = "/sys/fs/cgroup"
 _OURS = "gpuservice-agent"
+_CONTROLLERS = ("memory", "cpu", "pids")
 #: Period of the CPU quota, microseconds: the kernel's own default.
 _PERIOD_US = 100_000
 
@@ -51,7 +53,7 @@ def _own_paths() -> dict[str, str]:
 def bases() -> dict[str, str]:
     """Where groups for tasks may be made: controller -> directory; empty if nowhere.
 
-    Both controllers lie in one directory with version 2. A directory named here was not proved
+    All controllers lie in one directory with version 2. A directory named here was not proved
     yet: that is what making a group in it does.
     """
     if os.path.exists(f"{_ROOT}/cgroup.controllers"):
@@ -59,15 +61,16 @@ def bases() -> dict[str, str]:
         try:
             os.makedirs(base, exist_ok=True)
             for directory in (_ROOT, base):
-                with contextlib.suppress(OSError):
-                    _write(f"{directory}/cgroup.subtree_control", "+memory +cpu")
+                for name in _CONTROLLERS:
+                    with contextlib.suppress(OSError):
+                        _write(f"{directory}/cgroup.subtree_control", f"+{name}")
         except OSError:
             return {}
         enabled = _read(f"{base}/cgroup.subtree_control").split()
-        return {name: base for name in ("memory", "cpu") if name in enabled}
+        return {name: base for name in _CONTROLLERS if name in enabled}
     own = _own_paths()
     found = {}
-    for name in ("memory", "cpu"):
+    for name in _CONTROLLERS:
         base = f"{_ROOT}/{name}{own.get(name, '/').rstrip('/')}"
         if os.path.isdir(base) and os.access(base, os.W_OK):
             found[name] = base
@@ -96,33 +99,48 @@ def _is_v2(directory: str) -> bool:
     return os.path.exists(f"{directory}/cgroup.controllers")
 
 
+def group_name(place: str) -> str:
+    """What a task's group is called, by its directory: an id alone may be another agent's, too."""
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:12]
+    return f"{_OURS}-{os.path.basename(place)}-{digest}"
+
+
 class TaskGroup:
     """The control groups of one task.
 
     :param where: controller -> directory to make its group in.
+    :param place: the task's directory.
     :raises OSError: from ``create`` when a group cannot be made or limited.
     """
 
-    def __init__(self, where: dict[str, str], name: str) -> None:
-        self._directories = {
-            controller: f"{base}/{_OURS}-{name}" for controller, base in where.items()
-        }
+    def __init__(self, where: dict[str, str], place: str) -> None:
+        name = group_name(place)
+        self._directories = {controller: f"{base}/{name}" for controller, base in where.items()}
 
     def create(
         self,
         memory_mib: int | None,
         vcpus: float | None,
         devices: Iterable[Numbers] | None = None,
+        processes: int | None = None,
     ) -> None:
         """Make the groups that are needed and set their limits; null: no limit of that kind.
 
-        ``devices`` are the nodes that may be opened, and no other may.
+        ``devices`` are the nodes that may be opened, and no other may. ``processes`` counts
+        threads as well.
         """
-        wanted = {"memory": bool(memory_mib), "cpu": bool(vcpus), "devices": devices is not None}
+        wanted = {
+            "memory": bool(memory_mib),
+            "cpu": bool(vcpus),
+            "pids": bool(processes),
+            "devices": devices is not None,
+        }
         self._directories = {name: path for name, path in self._directories.items() if wanted[name]}
         for path in self._directories.values():
             os.makedirs(path, exist_ok=True)
         self._limit(memory_mib, vcpus)
+        if "pids" in self._directories:
+            _write(f"{self._directories['pids']}/pids.max", str(processes))
         if devices is not None:
             _filter(self._directories["devices"], devices)
 

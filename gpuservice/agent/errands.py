@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.errors import ApiAway, ApiError
 from gpuservice.agent.hand import TaskInHand
-from gpuservice.agent.handover import Handover
+from gpuservice.agent.handover import CheckpointTooLarge, Handover
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.preparing import (
     NoLongerWanted,
@@ -130,7 +130,7 @@ class Errands:
         if hand.keeps_checkpoint:
             try:
                 handover.checkpoint()
-            except (ApiAway, ApiError) as error:
+            except (ApiAway, ApiError, CheckpointTooLarge) as error:
                 hand.logs.note(f"the last checkpoint was not kept: {error}")
         if hand.order.spec is not None and hand.order.spec.outputs:
             handover.outputs()
@@ -140,7 +140,7 @@ class Errands:
         try:
             if self._hands.wanted(hand) and hand.state == "running":
                 self._handover(hand).checkpoint()
-        except (ApiAway, ApiError, NoLongerWanted) as error:
+        except (ApiAway, ApiError, NoLongerWanted, CheckpointTooLarge) as error:
             LOG.info("task %s: checkpoint not kept: %s", hand.order.task_id, error)
         except Exception:
             LOG.exception("task %s: checkpoint failed", hand.order.task_id)
@@ -165,4 +165,5 @@ class Errands:
             lambda: self._hands.wanted(hand),
             self._settings.upload_retry_s,
             self._settings.artifact_max_files,
+            self._settings.checkpoint_max_bytes,
         )

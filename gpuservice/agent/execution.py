@@ -58,6 +58,7 @@ def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell
         group.join()
         if "mount" in launch.namespaces:
             isolation.private_mounts(launch.namespaces, launch.box, launch.cover)
+        isolation.be_bounded(launch.max_processes)
         if launch.uid is not None:
             isolation.become(launch.uid)
         isolation.gain_no_rights()

@@ -17,7 +17,7 @@ def kill_node(state_dir: str, within_s: float = 10) -> None:
 
     No agent may be at work on the directory.
     """
-    tasks = f"{state_dir}/tasks"
+    tasks = f"{os.path.realpath(state_dir)}/tasks"
     for task_id in os.listdir(tasks) if os.path.isdir(tasks) else ():
         directory = f"{tasks}/{task_id}"
         task_files.claim(directory, {"pid": 0, "start": 0, "boot": ""})
@@ -31,5 +31,5 @@ def kill_node(state_dir: str, within_s: float = 10) -> None:
                 os.close(handle)
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
         launch = order.get("launch") or {}
-        process_tree.sweep(task_id, launch.get("uid"), within_s)
-        TaskGroup(launch.get("groups") or {}, task_id).remove()
+        process_tree.sweep(directory, launch.get("uid"), within_s)
+        TaskGroup(launch.get("groups") or {}, directory).remove()

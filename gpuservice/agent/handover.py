@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from gpuservice.agent.client import AgentClient
@@ -23,8 +23,16 @@ _CHUNK = 1 << 20
 _TOO_MUCH = (403, 413)
 
 
+class CheckpointTooLarge(Exception):
+    """A checkpoint, or one file of it, is larger than what is kept."""
+
+
 class Handover:
-    """Uploads of one task. ``wanted`` says whether they still have a purpose."""
+    """Uploads of one task. ``wanted`` says whether they still have a purpose.
+
+    ``checkpoint_bytes`` bounds a checkpoint as a whole; each of its files is bounded as artifacts
+    are.
+    """
 
     def __init__(
         self,
@@ -34,9 +42,11 @@ class Handover:
         wanted: Callable[[], bool],
         patience_s: float,
         max_files: int,
+        checkpoint_bytes: int,
     ) -> None:
         self._hand, self._runner, self._client = hand, runner, client
         self._wanted, self._patience_s, self._max_files = wanted, patience_s, max_files
+        self._checkpoint_bytes = checkpoint_bytes
         self._task_id = hand.order.task_id
 
     def outputs(self) -> None:
@@ -87,6 +97,8 @@ class Handover:
 
         Files are copied first, so that the task may go on; one that changed under the copy spoils
         the set, and nothing half is ever completed.
+
+        :raises CheckpointTooLarge: before any byte of what is too large is copied.
         """
         with self._hand.checkpoint_lock:
             seq = max(self._hand.checkpoint_seq + 1, int(time.time()))
@@ -98,6 +110,7 @@ class Handover:
                     if {"failure", "skipped", "lost"} & message.content.keys():
                         LOG.warning("task %s: checkpoint: %s", self._task_id, message.content)
                     elif message.file is not None:
+                        self._bound(files, str(message.content["file"]), message.file)
                         entry = self._keep(seq, str(message.content["file"]), message.file)
                         if entry is None:
                             return False
@@ -112,10 +125,24 @@ class Handover:
             self._hand.checkpoint_seq = seq
             return True
 
+    def _bound(self, kept: Sequence[Mapping[str, Any]], path: str, file: IO[bytes]) -> None:
+        """Refuse what is too much: a task may say any size of a file without having written it."""
+        spec, size = self._hand.order.spec, os.fstat(file.fileno()).st_size
+        if spec is not None and size > spec.artifact_max_bytes:
+            raise CheckpointTooLarge(
+                f"{path!r} has {size} bytes, more than {spec.artifact_max_bytes}"
+            )
+        if size + sum(one["size"] for one in kept) > self._checkpoint_bytes:
+            raise CheckpointTooLarge(f"it has more than {self._checkpoint_bytes} bytes")
+        if len(kept) >= self._max_files:
+            raise CheckpointTooLarge(f"it has more than {self._max_files} files")
+
     def _keep(self, seq: int, path: str, file: IO[bytes]) -> dict[str, Any] | None:
         with tempfile.TemporaryFile(dir=self._runner.log_directory(self._task_id)) as copy:
             before, digest, size = os.fstat(file.fileno()), hashlib.sha256(), 0
-            while piece := file.read(_CHUNK):
+            while size <= before.st_size and (piece := file.read(_CHUNK)):
+                if not self._wanted():
+                    raise NoLongerWanted
                 digest.update(piece)
                 copy.write(piece)
                 size += len(piece)

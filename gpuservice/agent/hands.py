@@ -82,7 +82,7 @@ class Hands:
         known = {order.task_id for order in orders if order.task_id in self._journal}
         unwritten = None
         try:
-            self._journal.record([order.task_id for order in startable])
+            self._journal.record([order.task_id for order in startable], self._hands)
         except OSError as error:
             # None of them was started nor ever will be here; what runs goes on.
             unwritten, startable = f"the node's journal cannot be written: {error}", []

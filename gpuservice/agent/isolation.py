@@ -8,8 +8,10 @@ and linux/prctl.h.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Iterable
 
@@ -22,6 +24,12 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 #: Names of the wire format and the flags behind them.
 FLAGS = {"mount": CLONE_NEWNS, "ipc": CLONE_NEWIPC, "pid": CLONE_NEWPID}
+
+#: What all users may write to, so that each task gets its own: no task finds another's files.
+_SCRATCH = ("/tmp", "/var/tmp", "/run/lock", "/dev/shm")
+#: How early the kernel ends a process when the machine's memory is used up (proc(5)): tasks before
+#: the agent and their supervisors.
+_OOM_SCORE = 500
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -87,13 +95,32 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+def be_bounded(processes: int | None) -> None:
+    """No more processes and threads of this user than so many; the first to go without memory.
+
+    The bound is void for root, whom a control group must bound.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(_OOM_SCORE))
+    if processes is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+        if most != resource.RLIM_INFINITY:
+            processes = min(processes, most)
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+
+
+def _scratch() -> list[str]:
+    """The scratch directories of this machine, each once (one may be a link to another)."""
+    return list(dict.fromkeys(os.path.realpath(one) for one in _SCRATCH if os.path.isdir(one)))
+
+
 def cover_of(directory: str, hidden: str = "") -> str:
     """The directory that must be covered so that a task can reach its own part of ``directory``.
 
-    A task's user cannot pass an ancestor closed to others, and a private /tmp hides what lies in
-    the real one. The topmost such ancestor is covered by an empty file system in which only the
-    way to the task's own folder is made again; without one it is ``hidden``, or ``directory``
-    itself, which hides the agent's other files from the task.
+    A task's user cannot pass an ancestor closed to others, and a private /tmp (or another scratch
+    directory) hides what lies in the real one. The topmost such ancestor is covered by an empty
+    file system in which only the way to the task's own folder is made again; without one it is
+    ``hidden``, or ``directory`` itself, which hides the agent's other files from the task.
     """
     hidden = os.path.realpath(hidden) if hidden else ""
     way = os.path.realpath(directory)
@@ -101,14 +128,15 @@ def cover_of(directory: str, hidden: str = "") -> str:
     while way != "/":
         ancestors.append(way)
         way = os.path.dirname(way)
+    private = {hidden, *_scratch()}
     for ancestor in reversed(ancestors):
-        if ancestor in ("/tmp", hidden) or not os.stat(ancestor).st_mode & 0o001:
+        if ancestor in private or not os.stat(ancestor).st_mode & 0o001:
             return ancestor
     return ancestors[0]
 
 
 def private_mounts(namespaces: Iterable[str], box: str, cover: str) -> None:
-    """Leave the machine's mounts: own /tmp and /dev/shm, own /proc, only ``box`` of the state.
+    """Leave the machine's mounts: own scratch directories and /proc, only ``box`` of the state.
 
     :raises OSError: when a step is refused; the caller must not go on to run a task then.
     """
@@ -119,11 +147,12 @@ def private_mounts(namespaces: Iterable[str], box: str, cover: str) -> None:
     held = os.open(box, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     if "pid" in wanted:
         mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    for scratch in ("/tmp", "/dev/shm"):
-        mount("tmpfs", scratch, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
-    if cover != "/tmp":
+    scratch = _scratch()
+    for place in scratch:
+        mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    if cover not in scratch:
         mount("tmpfs", cover, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=711")
-    old = os.umask(0)
+    old = os.umask(0o066)  # all of the way may be passed, none of it read
     os.makedirs(box, mode=0o711, exist_ok=True)
     os.umask(old)
     mount(f"/proc/self/fd/{held}", box, None, _MS_BIND)

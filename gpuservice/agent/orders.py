@@ -33,7 +33,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What to run. ``log_max_bytes`` bounds each stream; ``time_limit_s`` null: no limit."""
+    """What to run. ``time_limit_s`` null: no limit.
+
+    ``log_max_bytes`` bounds each stream, ``artifact_max_bytes`` each file that is kept.
+    """
 
     command: tuple[str, ...] | None
     script: str | None = field(repr=False)
@@ -48,6 +51,7 @@ class TaskSpec:
     memory_mib: int | None = None
     time_limit_s: int | None = None
     log_max_bytes: int = 64 * 1024 * 1024
+    artifact_max_bytes: int = 1024 * 1024 * 1024
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> TaskSpec:
@@ -71,6 +75,7 @@ class TaskSpec:
                 memory_mib=optional_int(body.get("memory_mib")),
                 time_limit_s=optional_int(body.get("time_limit_s")),
                 log_max_bytes=int(body.get("log_max_bytes") or 64 * 1024 * 1024),
+                artifact_max_bytes=int(body.get("artifact_max_bytes") or 1024 * 1024 * 1024),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"task spec: {error!r}") from error

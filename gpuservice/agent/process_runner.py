@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -35,6 +36,11 @@ LOG = logging.getLogger(__name__)
 _SWEEP_S = 10
 #: Seconds within which a supervisor claims its task; later the spawner is looked at.
 _CLAIM_S = 30
+
+#: Errors that what was ordered causes, not the node.
+_OF_THE_TASK = frozenset(
+    {errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
+)
 
 
 class ProcessRunner:
@@ -99,7 +105,11 @@ class ProcessRunner:
         try:
             return self._places.make(self._directory(order.task_id), order, env, self._sandbox).work
         except (OSError, UidsExhausted, Unfilterable, ValueError) as error:
-            raise LaunchError(f"the task's place could not be made: {error}") from error
+            said = f"the task's place could not be made: {error}"
+            if isinstance(error, ValueError) or getattr(error, "errno", None) in _OF_THE_TASK:
+                # The same on every node: no fault of this one.
+                raise OSError(said) from error
+            raise LaunchError(said) from error
 
     def launch(self, task_id: str) -> None:
         """Hand the task to a new supervisor."""
@@ -177,7 +187,7 @@ class ProcessRunner:
         shutil.rmtree(directory, ignore_errors=True)
         uid = (order.get("launch") or {}).get("uid")
         if uid is not None and self._uids is not None:
-            self._uids.release(uid)
+            self._uids.release(uid, directory)
 
     def log_directory(self, task_id: str) -> str | None:
         """The task's own directory."""
@@ -294,15 +304,15 @@ class ProcessRunner:
         directory = self._directory(task_id)
         result = task_files.load_result(directory)
         if result is None:
-            result = self._lost(task_id, directory)
+            result = self._lost(directory)
         self._events.append(Ended(task_id, result))
 
-    def _lost(self, task_id: str, directory: str) -> Result:
+    def _lost(self, directory: str) -> Result:
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
         launch = order.get("launch") or {}
         held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
-        left = process_tree.sweep(task_id, launch.get("uid"), _SWEEP_S)
-        TaskGroup(launch.get("groups") or {}, task_id).remove()
+        left = process_tree.sweep(directory, launch.get("uid"), _SWEEP_S)
+        TaskGroup(launch.get("groups") or {}, directory).remove()
         evidence = (
             "its supervisor ended without a result"
             if held.get("pid")

@@ -10,8 +10,9 @@ import time
 
 from gpuservice.agent import isolation
 
-#: In the environment of every process of a task, so that strays can be told by it.
-MARKER = "GPUSERVICE_TASK_ID"
+#: In the environment of every process of a task, so that strays can be told by it: the task's
+#: directory, since the id alone may be another's where several agents share a machine.
+MARKER = "GPUSERVICE_TASK_PLACE"
 
 
 def start_time(pid: int | str) -> int | None:
@@ -50,9 +51,9 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def of_task(task_id: str) -> list[int]:
-    """Every live process that carries the task's mark in its environment."""
-    mark = f"{MARKER}={task_id}".encode()
+def of_task(place: str) -> list[int]:
+    """Every live process that carries the mark of the task of this directory."""
+    mark = os.fsencode(f"{MARKER}={place}")
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -96,14 +97,14 @@ def kill_everything_of(uid: int) -> None:
         os.waitpid(child, 0)
 
 
-def sweep(task_id: str, uid: int | None, within_s: float) -> list[int]:
+def sweep(place: str, uid: int | None, within_s: float) -> list[int]:
     """End what a dead supervisor left behind; returns the pids that are still there at the end.
 
     Used where no pid namespace did it already.
     """
     until = time.monotonic() + within_s
     while True:
-        left = sorted({*of_task(task_id), *(of_uid(uid) if uid is not None else ())})
+        left = sorted({*of_task(place), *(of_uid(uid) if uid is not None else ())})
         if not left or time.monotonic() > until:
             return left
         kill_each(left)

@@ -15,6 +15,7 @@ from types import FrameType
 
 from gpuservice.agent.agent import Agent, AgentRefused
 from gpuservice.agent.credentials import StateDirectoryBusy
+from gpuservice.agent.probes.nvml import NvmlUnavailable
 from gpuservice.agent.settings import AgentSettings, SettingsError, UserData
 
 LOG = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, on_signal)
     try:
         Agent(user_data, given.state_dir, settings).run(stop, stop_tasks=given.stop_tasks)
-    except (AgentRefused, StateDirectoryBusy, SettingsError) as error:
+    except (AgentRefused, NvmlUnavailable, StateDirectoryBusy, SettingsError) as error:
         LOG.error("%s", error)
         return 1
     return 0

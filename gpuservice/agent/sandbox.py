@@ -111,11 +111,13 @@ class Sandbox:
         root = os.geteuid() == 0
         cover = isolation.cover_of(state_dir, settings.cover)
         groups = cgroups.bases()
+        without_pids = {name: base for name, base in groups.items() if name != "pids"}
+        places = [one for one in (groups, without_pids) if one] + [{}]
         for uid in (True,) if root and settings.own_uid is not False else (False,):
             for spaces in (_ALL, ()):
                 if spaces and (not root or settings.namespaces is False):
                     continue
-                for where in [groups, {}] if groups else [{}]:
+                for where in places:
                     one = cls(
                         own_uid=uid,
                         namespaces=spaces,

@@ -12,10 +12,19 @@ from gpuservice.agent.wire import Device
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+#: The least that is left for the agent and the system, MiB.
+_RESERVE_MIB = 512
+
 
 def _inherited_environment() -> dict[str, str]:
     """The node's own environment for tasks: a search path and a language, nothing else."""
     return {"PATH": os.environ.get("PATH", DEFAULT_PATH), "LANG": os.environ.get("LANG", "C.UTF-8")}
+
+
+def _all_memory_but_a_reserve() -> int:
+    """The machine's memory in MiB without what the agent and the system need to go on."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)
+    return max(total - max(_RESERVE_MIB, total // 20), total // 2)
 
 
 class SettingsError(ValueError):
@@ -38,6 +47,9 @@ class AgentSettings:
     ``cover``: a directory above the state directory of which tasks see nothing else either.
     ``uid_base``/``uid_count``: range of user ids for tasks; by default above every range that
     systemd, containers or people use (systemd.io, "Users, Groups, UIDs and GIDs").
+    ``default_memory_mib``: the memory of a task that asks for none, where control groups bound it,
+    by default what the machine has but for a reserve; ``max_processes``: processes and threads of
+    a task; null: no bound.
     ``base_env``: what a task's environment starts from.
     ``register_patience_s``: how long a first registration is tried although the token is refused:
     the service may still be writing down what it built. ``rotate_secret_s``: how old the node's
@@ -60,12 +72,15 @@ class AgentSettings:
     uid_base: int = 1_900_000_000
     uid_count: int = 65536
     uid_directory: str = "/run/gpuservice-agent/uids"
+    default_memory_mib: int | None = field(default_factory=_all_memory_but_a_reserve)
+    max_processes: int | None = 16384
     base_env: Mapping[str, str] = field(default_factory=_inherited_environment)
     log_segment_bytes: int = 4 * 1024 * 1024
     log_chunk_bytes: int = 512 * 1024
     log_interval_s: float = 1.0
     input_max_bytes: int = 64 * 1024 * 1024 * 1024
     artifact_max_files: int = 10_000
+    checkpoint_max_bytes: int = 64 * 1024 * 1024 * 1024
     fetch_timeout_s: float = 60
     upload_retry_s: float = 300
     connect_timeout_s: float = 5

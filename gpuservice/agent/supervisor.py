@@ -68,7 +68,7 @@ class Supervisor:
         self._events = events
         self._wake = wake
         self._lease = LeaseReader(launch.lease_file)
-        self._group = TaskGroup(launch.groups, launch.task_id)
+        self._group = TaskGroup(launch.groups, launch.directory)
         self._poll = select.poll()
         self._poll.register(wake, select.POLLIN)
         self._logs = {
@@ -101,7 +101,10 @@ class Supervisor:
         failure: dict[str, str] | None
         try:
             task_files.reserve_result(self._launch.directory)
-            self._group.create(self._launch.memory_mib, self._launch.vcpus, self._launch.devices)
+            launch = self._launch
+            self._group.create(
+                launch.memory_mib, launch.vcpus, launch.devices, launch.max_processes
+            )
             failure = self._start()
         except OSError as error:
             failure = {

@@ -56,6 +56,7 @@ class Launch:
     log_segment_bytes: int
     lease_file: str
     orphan_after_s: float
+    max_processes: int | None = None
 
     @property
     def box(self) -> str:

@@ -107,7 +107,8 @@ class TaskPlaces:
                 **settings.base_env,
                 **env,
                 **kept,
-                process_tree.MARKER: name,
+                "GPUSERVICE_TASK_ID": name,
+                process_tree.MARKER: directory,
             },
             workdir=spec.workdir or "",
             uid=self._uids.claim(directory) if sandbox.own_uid and self._uids else None,
@@ -115,7 +116,7 @@ class TaskPlaces:
             cover=sandbox.cover,
             groups=dict(sandbox.groups),
             devices=None if devices is None else [(k, major, minor) for k, major, minor in devices],
-            memory_mib=spec.memory_mib,
+            memory_mib=spec.memory_mib or settings.default_memory_mib,
             vcpus=spec.vcpus,
             time_limit_s=spec.time_limit_s,
             grace_s=order.grace_s,
@@ -124,6 +125,7 @@ class TaskPlaces:
             log_segment_bytes=settings.log_segment_bytes,
             lease_file=self._lease_file,
             orphan_after_s=settings.orphan_after_s,
+            max_processes=settings.max_processes,
         )
 
     def _write_order(self, launch: Launch, task: Mapping[str, Any]) -> None:

@@ -35,10 +35,17 @@ class UidPool:
                 return uid
         raise UidsExhausted(f"no user id left in {self._base}+{self._count}")
 
-    def release(self, uid: int) -> None:
-        """Give an id back; no process of it may be left."""
+    def release(self, uid: int, task_directory: str) -> None:
+        """Give an id back; no process of it may be left.
+
+        A claim that another agent took over, since the task was gone, stays.
+        """
+        path = f"{self._directory}/{uid}"
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self._directory}/{uid}")
+            with open(path, "rb") as file:
+                holder = file.read()
+            if holder == os.fsencode(task_directory):
+                os.unlink(path)
 
     def _make(self, uid: int, task_directory: str) -> bool:
         path = f"{self._directory}/{uid}"

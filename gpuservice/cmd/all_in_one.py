@@ -15,9 +15,10 @@ from oslo_config import cfg
 
 from gpuservice import bootstrap
 from gpuservice.api.metrics import RequestMetrics
+from gpuservice.cmd import geometry
 from gpuservice.cmd.embedded_guests import EmbeddedGuests
 from gpuservice.cmd.heartbeat import beating
-from gpuservice.cmd.lifetime import configuration, run_until_signalled, start_logging
+from gpuservice.cmd.lifetime import configuration, plainly, run_until_signalled, start_logging
 from gpuservice.cmd.seeding import seed
 from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 from gpuservice.db import migrations
@@ -46,14 +47,14 @@ def _parser() -> argparse.ArgumentParser:
         help="where everything is kept; start again on it to carry on",
     )
     parser.add_argument("--listen", default="127.0.0.1:9797", metavar="HOST:PORT")
-    parser.add_argument("--hosts", type=_number(4000), default=8, help="simulated hosts")
-    parser.add_argument("--gpus-per-host", type=_number(64), default=8)
-    parser.add_argument("--gpu-type", default="a100-80gb")
+    # Without a default here: what a state directory was begun with holds until it is removed.
+    parser.add_argument("--hosts", type=_number(4000), help="simulated hosts (8)")
+    parser.add_argument("--gpus-per-host", type=_number(64), help="their GPUs (8)")
+    parser.add_argument("--gpu-type", help="of this type (a100-80gb)")
     parser.add_argument(
         "--cloud",
         choices=("simulated", "local"),
-        default="simulated",
-        help="local: the NVIDIA cards of this machine",
+        help="local: the NVIDIA cards of this machine (simulated)",
     )
     parser.add_argument(
         "--stop-tasks",
@@ -80,11 +81,7 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
         ("directory", "logs", str(state / "logs")),
         ("directory", "artifacts", str(state / "objects")),
         ("state_dir", "simulated", str(state / "cloud")),
-        ("hosts", "simulated", given.hosts),
-        ("gpus_per_host", "simulated", given.gpus_per_host),
-        ("gpu_type", "simulated", given.gpu_type),
         ("power_off", "simulated", True),
-        ("driver", "cloud", given.cloud),
         ("settle_s", "cloud", 0.0),
         ("lease_s", "agent", 10),
         ("interval_s", "agent", 1.0),
@@ -96,6 +93,7 @@ def _configure(given: argparse.Namespace) -> cfg.ConfigOpts:
     )
     for name, group, value in defaults:
         conf.set_default(name, value, group)
+    geometry.decide(conf, state, vars(given))
     return conf
 
 
@@ -135,6 +133,7 @@ def _close_to_tasks(state: Path) -> None:
         file.chmod(0o600)
 
 
+@plainly(PROGRAM)
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM; running tasks go on and are found again at the next start."""
     given = _parser().parse_args(argv)
@@ -143,6 +142,7 @@ def main(argv: list[str] | None = None) -> int:
     conf = _configure(given)
     start_logging(conf, PROGRAM)
     refuse_open_noauth(conf, PROGRAM)
+    geometry.look_at_cards(conf)
     core = bootstrap.core(conf, shared_bus=False)
     migrations.upgrade(core.store.engine)
 
@@ -175,6 +175,7 @@ def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: b
             ("guests", guests.run),
         )
     ]
+    geometry.keep(core.conf, state)
     for part in parts:
         part.start()
     try:

@@ -9,12 +9,19 @@ import threading
 from gpuservice import bootstrap
 from gpuservice.api.metrics import RequestMetrics
 from gpuservice.cmd.heartbeat import beating
-from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
+from gpuservice.cmd.lifetime import (
+    configuration,
+    plainly,
+    refuse_sqlite,
+    run_until_signalled,
+    start_logging,
+)
 from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 
 PROGRAM = "gpuservice-api"
 
 
+@plainly(PROGRAM)
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM."""
     conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)

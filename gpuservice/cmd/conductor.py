@@ -7,11 +7,18 @@ import sys
 
 from gpuservice import bootstrap
 from gpuservice.cmd.heartbeat import beating
-from gpuservice.cmd.lifetime import configuration, refuse_sqlite, run_until_signalled, start_logging
+from gpuservice.cmd.lifetime import (
+    configuration,
+    plainly,
+    refuse_sqlite,
+    run_until_signalled,
+    start_logging,
+)
 
 PROGRAM = "gpuservice-conductor"
 
 
+@plainly(PROGRAM)
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM."""
     conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)

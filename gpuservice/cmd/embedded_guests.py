@@ -41,6 +41,7 @@ class EmbeddedGuests:
 
     def run(self, stop: threading.Event) -> None:
         """Look after the guests until told to stop; then their agents end."""
+        self._clear()
         GuestHost(self._state, self._boot, self._halt).run(stop)
         for _, end, _ in self._agents.values():
             end.set()
@@ -68,8 +69,19 @@ class EmbeddedGuests:
             end.set()
             thread.join()
         kill_node(str(self._directory / server_id))
-        if (self._state.server(server_id) or {"deleted": True}).get("deleted"):
+        if (self._state.server(server_id) or {}).get("deleted"):
             shutil.rmtree(self._directory / server_id, ignore_errors=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Remove what guests of servers that are gone have left.
+
+        A server is often deleted only after its guest was halted, so it is looked for again.
+        """
+        for place in self._directory.iterdir():
+            if place.name not in self._agents and self._state.server(place.name) is None:
+                kill_node(str(place))
+                shutil.rmtree(place, ignore_errors=True)
 
     def _agent(
         self, server_id: str, path: Path, end: threading.Event, kill: threading.Event

@@ -7,7 +7,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 
 from oslo_config import cfg
@@ -15,6 +16,8 @@ from oslo_log import log as oslo_logging
 
 from gpuservice import version
 from gpuservice.conf import opts
+from gpuservice.domain.errors import Misconfigured
+from gpuservice.messaging.bus import BusMisconfigured
 
 LOG = logging.getLogger(__name__)
 
@@ -53,6 +56,19 @@ def _read_all(conf: cfg.ConfigOpts) -> None:
         if isinstance(held, cfg.ConfigOpts.GroupAttr):
             for option in held:
                 held[option]
+
+
+@contextmanager
+def plainly(program: str) -> Iterator[None]:
+    """What the configuration names and is not there ends the program with one line, as a wrong
+    option does.
+
+    :raises SystemExit: with that line.
+    """
+    try:
+        yield
+    except (cfg.Error, Misconfigured, BusMisconfigured) as error:
+        raise SystemExit(f"{program}: {' '.join(str(error).split())}") from error
 
 
 def start_logging(conf: cfg.ConfigOpts, program: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gpuservice import bootstrap
-from gpuservice.cmd.lifetime import configuration
+from gpuservice.cmd.lifetime import configuration, plainly
 from gpuservice.conf import quota as quota_conf
 from gpuservice.db import migrations
 from gpuservice.db.engine import create_engine_from
@@ -115,6 +115,7 @@ def _set(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
     return 0
 
 
+@plainly(PROGRAM)
 def main(argv: list[str] | None = None) -> int:
     """Run one command."""
     given = _parser().parse_args(argv)

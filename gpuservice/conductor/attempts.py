@@ -47,7 +47,7 @@ class Attempts:
         self._trouble = trouble or StartTrouble(deps)
 
     def step(self) -> int:
-        """Handle one batch; how many attempts were looked at."""
+        """Handle one batch; how many there were to handle, 0 if others had them all."""
         candidates = self._deps.store.read(self._candidates)
         if not candidates:
             return 0
@@ -62,7 +62,7 @@ class Attempts:
         for job_id in batch.removed:
             self._deps.logs.delete(job_id)
             self._deps.objects.delete(job_id)
-        return batch.handled
+        return len(candidates) if batch.handled else 0
 
     def _batch(self, candidates: Mapping[str, str]) -> Batch:
         """One transaction for all; when that fails, each job alone, so that one bad row does not

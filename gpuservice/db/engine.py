@@ -8,11 +8,14 @@ from typing import Any
 
 import sqlalchemy
 from oslo_config import cfg
+from oslo_db.exception import DBConnectionError
 from oslo_db.sqlalchemy import engines, exc_filters
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.postgresql import psycopg2
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
+
+from gpuservice.domain.errors import Misconfigured
 
 #: How long a writer waits for another one on SQLite before it is told that the file is busy.
 SQLITE_BUSY_MS = 5000
@@ -44,7 +47,19 @@ def create_engine(
     """An engine for a URL, with the isolation that the transactions of this service need.
 
     Idle connections are tried before use, so that a restart of the database costs no request.
+
+    :raises Misconfigured: when nothing can connect to such a URL, or could in all its retries.
     """
+    try:
+        return _create_engine(url, pool_size, max_overflow, max_retries, retry_interval)
+    except (ArgumentError, ImportError, DBConnectionError) as error:
+        name = url.partition("://")[0] if "://" in url else "of no kind"
+        raise Misconfigured(f"[database] connection cannot be used ({name}): {error}") from error
+
+
+def _create_engine(
+    url: str, pool_size: int, max_overflow: int, max_retries: int, retry_interval: int
+) -> Engine:
     if make_url(url).get_backend_name() == "sqlite":
         return _sqlite(url, pool_size)
     engine: Engine = engines.create_engine(

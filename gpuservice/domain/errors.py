@@ -226,6 +226,10 @@ class CommitConflict(GpuServiceError):
     title = "Plan overtaken"
 
 
+class Misconfigured(Exception):
+    """The configuration names what is not there; ends a program at its start with one line."""
+
+
 class CloudError(GpuServiceError):
     """The cloud driver could not do what was asked. ``meta``: failure_class, retriable."""
 

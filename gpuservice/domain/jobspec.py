@@ -66,6 +66,9 @@ _NO_DRIVER = {
     "image": "container images; without image a task runs in its node's own environment",
 }
 
+#: What every file system takes (NAME_MAX), and how deep a path below the working directory is.
+MAX_NAME_BYTES, MAX_PATH_PARTS = 255, 32
+
 _WINDOWS = re.compile(r"^[A-Za-z]:")
 
 
@@ -215,6 +218,12 @@ def check_path(path: str, pointer: str) -> None:
     if wrong:
         raise Invalid(
             f"{path!r} is not a relative path without '..' below the working directory.",
+            pointer=pointer,
+        )
+    if len(parts) > MAX_PATH_PARTS or any(len(part.encode()) > MAX_NAME_BYTES for part in parts):
+        raise Invalid(
+            f"The path {path[:60]!r}... is too long: at most {MAX_PATH_PARTS} folders deep, each "
+            f"name at most {MAX_NAME_BYTES} bytes.",
             pointer=pointer,
         )
 

@@ -121,10 +121,8 @@ class Repository(Protocol[T]):
         """Other values for each of many rows (all with the same keys, one executemany); values
         may be :class:`Delta`. How many rows matched in all.
 
-        :param counted: whether the answer matters: if not, conditions cost no statement a row,
-            and rows that do not meet them count too.
-        :param silent: a note beside the row, not a change of it: ``version`` and ``updated_at``
-            stay.
+        :param counted: if not, conditions cost no statement a row, and every row counts.
+        :param silent: a note beside the row: ``version`` and ``updated_at`` stay.
         """
 
     def change_many(self, idents: Sequence[str], values: Mapping[str, Any], *where: Where) -> int:
@@ -183,8 +181,11 @@ class NodeRepository(Repository[Node], Protocol):
     def give_back(self, loads: Sequence[NodeLoad]) -> None:
         """Return capacity; at 0 live tasks clears the occupant and sets ``idle_since``."""
 
+    def epochs(self, node_ids: Sequence[str]) -> dict[str, int]:
+        """The present epoch of nodes."""
+
     def bump_revision(self, node_ids: Sequence[str]) -> None:
-        """Make the next sync of these nodes send their task list again."""
+        """Have their next sync send the task list again."""
 
     def by_secret(self, secret_hash: str) -> Node | None:
         """One indexed read: the node of an agent's bearer secret."""

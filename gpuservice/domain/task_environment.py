@@ -39,6 +39,7 @@ def order(
     peers: Sequence[Task],
     shares: Sequence[tuple[Device, int]],
     log_max_bytes: int,
+    artifact_max_bytes: int,
 ) -> dict[str, Any]:
     """The task as its node is told to run it (or to stop it)."""
     spec = job.spec
@@ -79,6 +80,7 @@ def order(
         "memory_mib": spec["resources"]["memory_mib"],
         "time_limit_s": job.max_runtime_s,
         "log_max_bytes": log_max_bytes,
+        "artifact_max_bytes": artifact_max_bytes,
         "secrets": spec["secrets"],
     }
     return told

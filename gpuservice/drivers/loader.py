@@ -8,8 +8,10 @@ from typing import Any
 from stevedore import driver
 from stevedore.exception import NoMatches
 
+from gpuservice.domain.errors import Misconfigured
 
-class NoSuchDriver(Exception):
+
+class NoSuchDriver(Misconfigured):
     """The configuration names a driver that is not installed."""
 
 

@@ -183,9 +183,11 @@ def _elements(uow: UnitOfWork, job: Job, count: int, now: datetime) -> list[tupl
 def _fresh(uow: UnitOfWork, job: Job, count: int) -> list[int]:
     """The next never-started indices; those cancelled before they started have rows."""
     fresh: list[int] = []
-    at = job.next_index
+    at, size = job.next_index, max(count * 2, 16)
     while len(fresh) < count and at < job.elements:
-        span = range(at, min(at + max(count * 2, 16), job.elements))
+        # Twice as many each time: thousands in a row may have been cancelled.
+        span = range(at, min(at + size, job.elements))
+        size = min(size * 2, 4096)
         taken = {one.index for one in uow.elements.of_keys([(job.id, i) for i in span])}
         fresh.extend(i for i in span if i not in taken)
         at = span.stop

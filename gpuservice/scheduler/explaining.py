@@ -115,12 +115,14 @@ class Explaining:
                 changed.append(ident)
         for at in range(0, len(changed), _BATCH):
             part = changed[at : at + _BATCH]
-            self._store.write(
+            written = self._store.write(
                 lambda uow, part=part: self._write(  # type: ignore[misc]
                     uow, part, bodies, digests
                 )
             )
             for ident in part:
+                known.pop(ident, None)
+            for ident in written:
                 code = bodies[ident]["reasons"][0]["code"]
                 known[ident] = _Kept(code, digests[ident], self._pass)
         return len(changed)
@@ -138,7 +140,8 @@ class Explaining:
         part: Sequence[str],
         bodies: dict[str, dict[str, Any]],
         digests: dict[str, str],
-    ) -> None:
+    ) -> list[str]:
+        """Write those of the jobs that still wait; which they are."""
         now = uow.now()
         still = {job.id for job in uow.jobs.get_many(part, lock=True) if job.waiting_elements}
         kept = [ident for ident in part if ident in still]
@@ -152,6 +155,7 @@ class Explaining:
         )
         # No change of the job: who keeps its row need not read it again.
         uow.jobs.change_each([(ident, _columns(bodies[ident])) for ident in kept], silent=True)
+        return kept
 
 
 def _chosen(entries: Sequence[Waiting], known: Mapping[str, _Kept]) -> list[Waiting]:

@@ -27,6 +27,8 @@ LOG = logging.getLogger(__name__)
 SHARD = "all"
 #: A pass that explains is followed by the next such one after so many times its own length.
 EXPLAIN_EVERY = 8
+#: But so long (seconds) after its end at the latest: a new job is told why it waits.
+EXPLAIN_WITHIN_S = 4.0
 
 
 class Scheduler:
@@ -50,6 +52,7 @@ class Scheduler:
         self._committer = committer
         self._leadership = leadership
         self._explaining = Explaining(store)
+        self._led: int | None = None
         self._explain_from = float("-inf")
         self._beside: ThreadPoolExecutor | None = None
         self._saving: Future[bool] | None = None
@@ -59,6 +62,9 @@ class Scheduler:
         epoch = self._leadership.lead()
         if epoch is None:
             return False
+        if epoch != self._led:
+            # Another may have led meanwhile, and forgotten what this process wrote.
+            self._led, self._explaining = epoch, Explaining(self._store)
         collected = self._store.read(self._collector.collect)
         began = self._clock.monotonic()
         explain = began >= self._explain_from and (self._saving is None or self._saving.done())
@@ -69,6 +75,10 @@ class Scheduler:
         except StaleEpoch:
             self._leadership.step_down()
             return False
+        except Exception:
+            # Some starts may have been committed: what is known of explanations is not sure.
+            self._explaining = Explaining(self._store)
+            raise
         self._explaining.forget(outcome.started)
         if explain:
             self._explain_from = began + self._conf.interval_s
@@ -78,10 +88,13 @@ class Scheduler:
     def _explain(self, waiting: Sequence[Waiting], began: float) -> None:
         """Keep the explanations: beside the next passes where this is a program."""
 
+        explaining = self._explaining
+
         def save() -> None:
-            self._explaining.save(waiting)
+            explaining.save(waiting)
             took = self._clock.monotonic() - began
-            self._explain_from = began + max(self._conf.interval_s, EXPLAIN_EVERY * took)
+            pause = max(self._conf.interval_s, min(EXPLAIN_EVERY * took, took + EXPLAIN_WITHIN_S))
+            self._explain_from = began + pause
 
         if self._beside is None:
             save()

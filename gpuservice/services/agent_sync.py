@@ -184,6 +184,7 @@ class AgentSync:
                 peers[task.attempt_id],
                 held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
+                self._deps.conf.artifacts.max_bytes,
             )
             for task in tasks
             if task.job_id in jobs
@@ -235,11 +236,17 @@ class AgentSync:
         )
         if running:
             uow.attempts.change_many(running, {"attention": True}, Where("live", "eq", 1))
-        uow.tasks.change_each(
-            [(task.id, _progress(task, report)) for task, report in going],
-            Where("status", "ne", TaskStatus.GONE),
-            counted=False,
-        )
+        for place, stage in enumerate(_STAGES):
+            uow.tasks.change_each(
+                [
+                    (task.id, _progress(task, report))
+                    for task, report in going
+                    if report["state"] == stage
+                ],
+                # Another sync of the node may have told more meanwhile.
+                Where("status", "in", _STAGES[:place]),
+                counted=False,
+            )
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import Conflict, Forbidden, Invalid
 from gpuservice.domain.inventory import Pool
+from gpuservice.domain.pools import serves
 from gpuservice.domain.ports_store import UnitOfWork
 
 #: Field -> (values that ask for nothing, the default first; what any other value would need).
@@ -51,10 +52,16 @@ def check_drivers(body: Mapping[str, Any]) -> None:
 
 
 def check_unused(uow: UnitOfWork, pool: Pool) -> None:
-    """Raise ``Conflict`` while queues name the pool."""
-    names = sorted(row.name for row in uow.queues.find() if pool.id in row.pool_ids)
-    if names:
-        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-        raise Conflict(
-            f"The pool {pool.name!r} serves {len(names)} queues: {shown}. Take it from them first."
-        )
+    """Raise ``Conflict`` while queues that the pool serves name it; queues of other projects are
+    counted, not named."""
+    rows = [
+        row for row in uow.queues.find() if pool.id in row.pool_ids and serves(pool, row.project_id)
+    ]
+    if not rows:
+        return
+    seen = sorted(row.name for row in rows if row.project_id in (None, pool.project_id))
+    shown = ", ".join(map(repr, seen[:5])) + (", ..." if len(seen) > 5 else "")
+    raise Conflict(
+        f"The pool {pool.name!r} serves {len(rows)} queues{': ' if shown else ''}{shown}. "
+        "Take it from them first."
+    )

@@ -40,6 +40,13 @@ except OSError as error:
 END
 """
 
+_WRONG = {
+    "WRONG": "[agent]\nlease_s = ten\n",
+    "CLOUD": "[cloud]\ndriver = foo\n",
+    "DATABASE": "[database]\nconnection = foo://x\n",
+    "USERS": "[api]\nauth_strategy = http_basic\nhttp_basic_user_file = /no/such/file\n",
+}
+
 
 class AllInOne:
     """The program on one state directory, at one port after another."""
@@ -172,14 +179,19 @@ def test_one_state_directory_is_served_by_one_process(all_in_one: AllInOne) -> N
         (["--listen", "127.0.0.1:TAKEN"], "cannot listen on 127.0.0.1 port"),
         (["--state-dir", "/dev/null/state"], "state directory cannot be used"),
         (["--config-file", "WRONG"], "lease_s"),
+        (["--config-file", "CLOUD"], "all-in-one: There is no cloud driver 'foo'"),
+        (["--config-file", "DATABASE"], "all-in-one: [database] connection cannot be used (foo)"),
+        (["--config-file", "USERS"], "all-in-one: /no/such/file cannot be read"),
     ],
 )
 def test_wrong_arguments_are_told_in_words(
     all_in_one: AllInOne, more: list[str], word: str
 ) -> None:
-    (all_in_one.place / "wrong.conf").write_text("[agent]\nlease_s = ten\n")
+    for name, text in _WRONG.items():
+        (all_in_one.place / f"{name}.conf").write_text(text)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        given = {"TAKEN": str(taken.getsockname()[1]), "WRONG": f"{all_in_one.place}/wrong.conf"}
+        given = {name: f"{all_in_one.place}/{name}.conf" for name in _WRONG}
+        given["TAKEN"] = str(taken.getsockname()[1])
         for key, value in given.items():
             more = [one.replace(key, value) for one in more]
         refused = subprocess.run(

@@ -30,7 +30,7 @@ class NvmlProbe:
         try:
             self._nvml.nvmlInit()
         except Exception as error:
-            raise NvmlUnavailable(str(error)) from error
+            raise NvmlUnavailable(f"NVML cannot be used here: {error}") from error
 
     @classmethod
     def load(cls) -> NvmlProbe:
@@ -41,7 +41,7 @@ class NvmlProbe:
         try:
             library = importlib.import_module("pynvml")
         except ImportError as error:
-            raise NvmlUnavailable(str(error)) from error
+            raise NvmlUnavailable(f"NVML cannot be used here: {error}") from error
         return cls(library)
 
     def devices(self) -> Sequence[Device]:

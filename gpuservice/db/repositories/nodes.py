@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import BindParameter, Integer, bindparam, case, or_, update
+from sqlalchemy import BindParameter, Integer, bindparam, case, or_, select, update
 
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
@@ -53,6 +53,7 @@ _GIVE_BACK = (
         (_N.revision, _N.revision + 1),
     )
 )
+_EPOCHS = select(_N.id, _N.epoch).where(_N.id.in_(_IDS))
 _RENEW = (
     update(NODES)
     .where(_N.id == bindparam("node"), _N.epoch == bindparam("known"))
@@ -98,6 +99,13 @@ class Nodes(TableRepository[Node]):
         for (cpus, memory, tasks), ids in grouped(sums.items()):
             for part in chunks(ids):
                 self._c.execute(_GIVE_BACK, {**_load(part, cpus, memory, tasks), "now": now})
+
+    def epochs(self, node_ids: Sequence[str]) -> dict[str, int]:
+        """The present epoch of nodes."""
+        found: dict[str, int] = {}
+        for part in chunks(sorted(set(node_ids))):
+            found.update(self._c.execute(_EPOCHS, {"ids": part}).all())
+        return found
 
     def bump_revision(self, node_ids: Sequence[str]) -> None:
         """Make the next sync of these nodes send their task list again."""

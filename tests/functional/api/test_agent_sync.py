@@ -57,6 +57,7 @@ def test_an_order_says_all_that_a_task_needs(world, cluster, node, ada):
     spec = order["spec"]
     assert spec["command"] == ["python3", "train.py"]
     assert (spec["time_limit_s"], spec["restore_checkpoint"]) == (60, False)
+    assert spec["artifact_max_bytes"] == world.conf.artifacts.max_bytes
     env = spec["env"]
     assert env["EPOCHS"] == "3"
     assert env["GPUSERVICE_NODE_ADDRESSES"] == "127.1.0.1,127.1.0.2"

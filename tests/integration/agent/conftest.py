@@ -94,6 +94,10 @@ class AgentProcess:
             found |= {pid, *process_tree.descendants(pid)}
         return found
 
+    def processes_of(self, task_id):
+        """The live processes of one task of this agent."""
+        return process_tree.of_task(str(self.state.resolve() / "tasks" / task_id))
+
     def power_off(self):
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
@@ -124,7 +128,7 @@ def make_agent(api, tmp_path):
         names = os.listdir(tasks) if tasks.is_dir() else []
         agent.power_off()
         for task_id in names:
-            assert process_tree.of_task(task_id) == []
+            assert agent.processes_of(task_id) == []
     with contextlib.suppress(OSError):
         for agent in made:
             os.unlink(agent.log)

@@ -245,4 +245,21 @@ def test_checkpoint_and_resume(api, agent):
     api.want("t3", script="echo $GPUSERVICE_RESUMED", checkpoint=checkpoint, rank=1)
     api.until_gone("t3")
     assert "t3" not in api.sets
-    until(lambda: process_tree.of_task("t2") == [], "the end")
+    until(lambda: agent.processes_of("t2") == [], "the end")
+
+
+@pytest.mark.parametrize("bound", ["one file", "all", "files"])
+def test_a_checkpoint_that_is_too_large_is_not_even_copied(api, make_agent, bound):
+    settings = {"all": {"checkpoint_max_bytes": 10_000}, "files": {"artifact_max_files": 2}}
+    agent = make_agent(**settings.get(bound, {})).start()
+    size = "8000" if bound != "one file" else "8T"  # sparse: more than any disk here has
+    script = f"""
+        mkdir ckpt; cd ckpt; echo good > a; sleep 2
+        for name in b c; do truncate -s {size} $name; done; sleep 300"""
+    api.want("t1", script=script, checkpoint={"path": "ckpt/", "interval_s": 1, "ranks": "first"})
+    api.until(lambda: api.sets.get("t1"), "the checkpoint before")
+    until(lambda: "checkpoint not kept" in agent.log.read_text(), "the refusal")
+    api.stop("t1", grace_s=0)
+    assert api.until_gone("t1")["failure"] is None
+    assert api.restore == {"ckpt/a": b"good\n"}
+    assert b"the last checkpoint was not kept" in api.log("t1", "stderr")

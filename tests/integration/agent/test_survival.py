@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuservice.agent import isolation, process_tree
+from gpuservice.agent import isolation
 from tests.integration.agent.conftest import supervisor_pid, until
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -24,10 +24,10 @@ def test_killed_agent_adopts_and_reports_one_end(api, make_agent, tmp_path):
     api.want("short", script="sleep 1; exit 5\n")
     api.until_state("long", "running")
     api.until_state("short", "running")
-    first = process_tree.of_task("long")
+    first = agent.processes_of("long")
     agent.end(signal.SIGKILL)
-    until(lambda: process_tree.of_task("short") == [], "the short one's end")
-    assert process_tree.of_task("long") == first
+    until(lambda: agent.processes_of("short") == [], "the short one's end")
+    assert agent.processes_of("long") == first
     agent.start()
     assert api.until_gone("short")["exit_code"] == 5
     assert api.until_gone("long")["exit_code"] == 7
@@ -40,12 +40,12 @@ def test_sigterm_leaves_tasks_and_stop_tasks_ends_them(api, make_agent):
     api.want("t1", command=["sleep", "300"])
     api.until_state("t1", "running")
     assert agent.end() == 0
-    assert len(process_tree.of_task("t1")) == 1
+    assert len(agent.processes_of("t1")) == 1
     agent.start("--stop-tasks")
     before = len(api.reports)
     api.until(lambda: len(api.reports) > before, "the adoption")
     assert agent.end() == 0
-    assert process_tree.of_task("t1") == []
+    assert agent.processes_of("t1") == []
 
 
 def test_journalled_task_is_never_started_again(api, make_agent):
@@ -57,7 +57,7 @@ def test_journalled_task_is_never_started_again(api, make_agent):
     agent.start()
     report = api.until_gone("t1")
     assert report["failure"]["class"] == "node_failure"
-    assert process_tree.of_task("t1") == []
+    assert agent.processes_of("t1") == []
     api.want("t1", command=["true"])
     api.gone.clear()
     assert api.until_gone("t1")["failure"]["class"] == "node_failure"
@@ -68,7 +68,7 @@ def test_orphans_end(api, make_agent):
     api.want("t1", command=["sleep", "300"])
     api.until_state("t1", "running")
     agent.end(signal.SIGKILL)
-    until(lambda: process_tree.of_task("t1") == [], "the orphan's end", 5)
+    until(lambda: agent.processes_of("t1") == [], "the orphan's end", 5)
     agent.start()
     assert "adopted" in api.until_gone("t1")["failure"]["evidence"]
 
@@ -77,19 +77,19 @@ def test_without_a_lease_tasks_outlive_the_service(api, agent):
     api.want("t1", script="sleep 2; exit 6\n")
     api.until_state("t1", "running")
     api.away = True
-    until(lambda: process_tree.of_task("t1") == [], "its own end")
+    until(lambda: agent.processes_of("t1") == [], "its own end")
     api.away = False
     assert api.until_gone("t1")["exit_code"] == 6
 
 
 def test_lease_runs_out(api, make_agent):
     api.lease_s = 2
-    make_agent().start()
+    agent = make_agent().start()
     api.want("t1", command=["sleep", "300"])
     api.until_state("t1", "running")
     time_away = time.monotonic()
     api.away = True
-    until(lambda: process_tree.of_task("t1") == [], "the lease's end", 6)
+    until(lambda: agent.processes_of("t1") == [], "the lease's end", 6)
     assert time.monotonic() - time_away < 4
     api.away = False
     assert "lease" in api.until_gone("t1")["failure"]["evidence"]
@@ -120,11 +120,11 @@ def test_outputs_of_a_task_that_ended_while_nobody_was_there(api, make_agent, ep
 
 
 def test_outputs_wait_as_long_as_the_service_is_away(api, make_agent):
-    make_agent(upload_retry_s=0.5).start()
+    agent = make_agent(upload_retry_s=0.5).start()
     api.want("t1", script=OUTPUT, outputs=[{"path": "o/"}])
     api.until_state("t1", "running")
     api.vanish()
-    until(lambda: process_tree.of_task("t1") == [], "the task's end")
+    until(lambda: agent.processes_of("t1") == [], "the task's end")
     away = time.monotonic()
     until(lambda: time.monotonic() - away > 2, "more than an upload's patience")
     api.away = False
@@ -178,9 +178,9 @@ def test_a_full_disk_loses_no_end(api, small_disk, make_agent):
                 pass
     api.want("t2", command=["true"])
     assert api.until_gone("t2")["failure"]["class"] == "node_failure"
-    assert len(process_tree.of_task("long")) == 1 and agent.process.poll() is None
+    assert len(agent.processes_of("long")) == 1 and agent.process.poll() is None
     api.stop("long")
-    until(lambda: process_tree.of_task("long") == [], "the stop")
+    until(lambda: agent.processes_of("long") == [], "the stop")
     (small_disk / "ballast").unlink()
     api.want("t3", command=["true"])
     assert api.until_gone("t3")["exit_code"] == 0
@@ -218,7 +218,7 @@ def test_an_agent_that_cannot_keep_tasks_apart_starts_none(api, make_agent, tmp_
     assert (failure["class"], api.log("t1")) == ("node_failure", b"")
     assert "no user id left" in failure["evidence"]
     assert [one["fault"] is None for one in api.registrations] == [True, False]
-    assert len(process_tree.of_task("before")) == 1
+    assert len(agent.processes_of("before")) == 1
 
 
 def test_lease_holds_while_the_service_answers(api, make_agent):
@@ -242,7 +242,7 @@ def test_thawed_node_is_empty_within_two_seconds(api, make_agent):
     for pid in node:
         os.kill(pid, signal.SIGCONT)
     thawed = time.monotonic()
-    until(lambda: process_tree.of_task("t1") == [], "the end of the task")
+    until(lambda: agent.processes_of("t1") == [], "the end of the task")
     assert time.monotonic() - thawed < 2
     api.until(lambda: len(api.registrations) == 2, "the new registration")
     assert "t1" not in api.gone
@@ -252,7 +252,7 @@ def test_fencing_ends_everything_and_registers_anew(api, agent):
     api.want("t1", command=["sleep", "300"])
     api.until_state("t1", "running")
     api.fence()
-    until(lambda: process_tree.of_task("t1") == [], "the kill", 5)
+    until(lambda: agent.processes_of("t1") == [], "the kill", 5)
     api.want("t2", command=["true"])
     assert api.until_gone("t2")["exit_code"] == 0
     assert len(api.registrations) == 2
@@ -264,7 +264,7 @@ def test_revoked_agent_ends_everything_and_itself(api, agent):
     api.revoked = True
     api.drop("t1")
     assert agent.process.wait(10) == 1
-    assert process_tree.of_task("t1") == []
+    assert agent.processes_of("t1") == []
 
 
 def test_a_token_that_is_not_known_yet_is_tried_again(api, make_agent):
@@ -311,7 +311,7 @@ def test_a_stranger_who_answers_in_place_of_the_service_ends_nothing(api, agent)
     until(lambda: "not the service" in agent.log.read_text(), "the stranger's answer")
     api.stranger = False
     assert api.until_gone("t2")["exit_code"] == 0
-    assert len(process_tree.of_task("t1")) == 1
+    assert len(agent.processes_of("t1")) == 1
 
 
 def test_spawner_may_die(api, agent):

@@ -16,7 +16,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 ESCAPE = """#!/bin/sh
 trap '' TERM
 (setsid sh -c 'trap "" TERM; (sleep 300 &) ; sleep 300' &)
-(setsid nohup env -u GPUSERVICE_TASK_ID sleep 300 >/dev/null 2>&1 &)
+(setsid nohup env -u GPUSERVICE_TASK_PLACE sleep 300 >/dev/null 2>&1 &)
 sleep 300 & wait; wait; sleep 300
 """
 
@@ -158,7 +158,7 @@ def test_absent_task_is_killed(api, agent):
     api.want("t1", command=["sleep", "300"])
     api.until_state("t1", "running")
     api.drop("t1")
-    until(lambda: process_tree.of_task("t1") == [], "the kill")
+    until(lambda: agent.processes_of("t1") == [], "the kill")
     until(lambda: not (agent.state / "tasks" / "t1").exists(), "the clean-up")
 
 

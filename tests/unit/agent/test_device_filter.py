@@ -52,7 +52,7 @@ def test_version_1_denies_all_and_then_allows(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "_write", lambda path, text: written.append((path, text)))
     group = cgroups.TaskGroup({"devices": str(tmp_path), "memory": str(tmp_path)}, "t1")
     group.create(None, None, [GPU, ("c", 136, None)])
-    place = f"{tmp_path}/gpuservice-agent-t1"
+    place = f"{tmp_path}/{cgroups.group_name('t1')}"
     assert os.path.isdir(place)
     assert written == [
         (f"{place}/devices.deny", "a"),
@@ -71,7 +71,7 @@ def test_a_task_without_filter_gets_no_group(tmp_path):
 def test_version_2_gets_a_program(tmp_path, monkeypatch):
     attached = []
     monkeypatch.setattr(device_program, "attach", lambda *given: attached.append(given))
-    place = tmp_path / "gpuservice-agent-t1"
+    place = tmp_path / cgroups.group_name("t1")
     place.mkdir()
     (place / "cgroup.controllers").touch()
     cgroups.TaskGroup({"devices": str(tmp_path)}, "t1").create(None, None, [GPU])
@@ -123,3 +123,13 @@ def test_further_devices_by_pattern(tmp_path):
     found = DeviceNodes(NvmlProbe(Nvml()), (), ["/dev/nul?", f"{tmp_path}/*", "/dev/none*"])
     assert found.allowed([]) == BASIC
     assert device_nodes.numbers_of("/dev/null") == DeviceNode("c", 1, 3)
+
+
+def test_processes_are_bounded_by_a_group_of_their_own(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: written.append((path, text)))
+    group = cgroups.TaskGroup({"pids": str(tmp_path)}, "t1")
+    group.create(None, None, processes=70)
+    group.join()
+    place = f"{tmp_path}/{cgroups.group_name('t1')}"
+    assert written == [(f"{place}/pids.max", "70"), (f"{place}/cgroup.procs", "0")]

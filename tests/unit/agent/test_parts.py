@@ -37,6 +37,45 @@ def test_journal_keeps_ids_and_mends_a_cut_line(tmp_path):
     assert "c" in Journal(path)
 
 
+def test_a_journal_that_could_be_written_in_part_only_is_as_before(tmp_path, monkeypatch):
+    path, write = str(tmp_path / "journal"), os.write
+    journal = Journal(path)
+    journal.record(["a"])
+    pieces = [1]
+
+    def full(handle, data):
+        if not pieces:
+            raise OSError(28, "no space left")
+        return write(handle, bytes(data)[: pieces.pop()])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space"):
+        journal.record(["lost"])
+    monkeypatch.undo()
+    journal.record(["b"])
+    again = Journal(path)
+    assert ("a" in again, "b" in again, "lost" in again) == (True, True, False)
+
+
+def test_a_long_journal_keeps_the_newest_ids_and_those_in_hand(tmp_path, monkeypatch):
+    path = str(tmp_path / "journal")
+    journal = Journal(path, kept=10)
+    ids = [f"t{number}" for number in range(100)]
+    for one in ids:
+        journal.record([one], in_hand={"t3", one})
+    for known in (journal, Journal(path, kept=10)):
+        assert "t3" in known and all(one in known for one in ids[-10:])
+        assert not any(one in known for one in ids[4:70])
+    assert len((tmp_path / "journal").read_text().splitlines()) < 25
+    monkeypatch.setattr(os, "replace", lambda *_: os.stat("/no/such/place"))  # a failing disk
+    more = [f"u{number}" for number in range(50)]
+    journal.record(more)
+    assert all(one in Journal(path) for one in more)
+    monkeypatch.undo()
+    journal.record(["v"])
+    assert "v" in Journal(path) and "u0" not in Journal(path)
+
+
 def test_segments(tmp_path):
     writer = SegmentWriter(str(tmp_path), "stdout", max_bytes=25, segment_bytes=10)
     reader = SegmentReader(str(tmp_path), "stdout")
@@ -144,7 +183,10 @@ def test_uids_are_exclusive_and_stale_claims_are_taken_over(tmp_path):
     assert held == {5000, 5001}
     with pytest.raises(UidsExhausted):
         pool.claim(str(place))
-    pool.release(5001)
+    pool.release(5001, "another agent's task")
+    with pytest.raises(UidsExhausted):
+        pool.claim(str(place))
+    pool.release(5001, str(place))
     assert pool.claim(str(tmp_path / "vanished")) == 5001
     assert pool.claim(str(place)) == 5001
 
