@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, Update, bindparam, update
+from sqlalchemy import ColumnElement, Select, Table, Update, bindparam, false, true, update
 
 from gpuservice.db.statements import condition
 from gpuservice.domain.ports_store import Delta, Lock, Where
@@ -25,11 +25,19 @@ MAX_SHAPES = 500
 Shape = tuple[Any, ...]
 
 
-def _conditions(table: Table, where: Sequence[Where]) -> list[ColumnElement[bool]]:
-    """The SQL of the conditions; their values are parameters, which :func:`_values` gives."""
+def _conditions(
+    table: Table, where: Sequence[Where], spread: bool = False
+) -> list[ColumnElement[bool]]:
+    """The SQL of the conditions; their values are parameters, which :func:`_values` gives.
+
+    :param spread: a parameter for each value of a list, as executemany wants it, instead of one
+        for the list.
+    """
     made = []
     for number, one in enumerate(where):
-        if _has_value(one):
+        if spread and one.op in _LISTS:
+            made.append(_one_of(table, number, one))
+        elif _has_value(one):
             param: Any = bindparam(f"w_{number}", expanding=one.op in _LISTS)
             made.append(condition(table, Where(one.field, one.op, param)))
         else:
@@ -37,12 +45,22 @@ def _conditions(table: Table, where: Sequence[Where]) -> list[ColumnElement[bool
     return made
 
 
-def _values(where: Sequence[Where]) -> dict[str, Any]:
-    return {
-        f"w_{number}": list(one.value) if one.op in _LISTS else one.value
-        for number, one in enumerate(where)
-        if _has_value(one)
-    }
+def _one_of(table: Table, number: int, one: Where) -> ColumnElement[bool]:
+    if not one.value:
+        return false() if one.op == "in" else true()
+    kind = table.c[one.field].type
+    params = [bindparam(f"w_{number}_{place}", type_=kind) for place in range(len(one.value))]
+    return condition(table, Where(one.field, one.op, params))
+
+
+def _values(where: Sequence[Where], spread: bool = False) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for number, one in enumerate(where):
+        if spread and one.op in _LISTS:
+            values.update((f"w_{number}_{at}", value) for at, value in enumerate(one.value))
+        elif _has_value(one):
+            values[f"w_{number}"] = list(one.value) if one.op in _LISTS else one.value
+    return values
 
 
 def _has_value(one: Where) -> bool:
@@ -92,7 +110,8 @@ class Prepared:
     def update(self, values: Mapping[str, Any], where: Sequence[Where]) -> Update:
         """An update of the row ``row_id``, which takes what :func:`row` makes of its values."""
         relative = tuple(name for name, value in values.items() if isinstance(value, Delta))
-        shape = (tuple(values), relative, _shape(where))
+        sizes = tuple(len(one.value) for one in where if one.op in _LISTS)
+        shape = (tuple(values), relative, _shape(where), sizes)
         known = self._updates.get(shape)
         if known is None:
             columns = self._table.c
@@ -100,7 +119,7 @@ class Prepared:
             for name in values:
                 param = bindparam(f"v_{name}", type_=columns[name].type)
                 assigned[name] = columns[name] + param if name in relative else param
-            made = _conditions(self._table, where)
+            made = _conditions(self._table, where, spread=True)
             known = (
                 update(self._table).where(columns.id == bindparam("row_id"), *made).values(assigned)
             )
@@ -116,7 +135,7 @@ def row(ident: str, values: Mapping[str, Any], where: Sequence[Where]) -> dict[s
             f"v_{name}": value.amount if isinstance(value, Delta) else value
             for name, value in values.items()
         },
-        **_values(where),
+        **_values(where, spread=True),
     }
 
 

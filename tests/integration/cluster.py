@@ -30,8 +30,8 @@ DATABASES = {
     "postgresql": "GPUSERVICE_TEST_POSTGRESQL_URL",
     "mariadb": "GPUSERVICE_TEST_MARIADB_URL",
 }
-#: Below this directory, not below /tmp: tasks have a /tmp of their own.
-PLACES = Path("/var/tmp")
+#: Where all users may look: started by root, agents give tasks a /tmp and a /var/tmp of their own.
+PLACES = Path("/var/lib" if os.geteuid() == 0 else "/var/tmp")
 GPU_TYPE = "a100-80gb"
 
 _CONFIG = """

@@ -102,6 +102,17 @@ def test_reports_may_repeat_and_never_go_back(world, cluster, node, job_id):
     assert (task.status, task.exit_code) == ("gone", 3)
 
 
+def test_two_go_on_at_once_and_one_of_them_not_back(world, cluster, node, ada):
+    ids = [submit(ada), submit(ada), submit(ada)]
+    for ident in ids:
+        place(world, cluster, ident, cluster.nodes[:1])
+    orders = [order["task_id"] for order in node.orders()]
+    node.orders(report(orders[0], "finishing"))
+    node.orders(*[report(task_id, "running") for task_id in orders])
+    states = {one.id: one.status for ident in ids for one in tasks_of(world, ident)}
+    assert [states[task_id] for task_id in orders] == ["finishing", "running", "running"]
+
+
 def test_a_foreign_task_is_not_taken(world, cluster, node, job_id):
     other = ready(world, cluster.nodes[1])
     place(world, cluster, job_id, cluster.nodes[:1])

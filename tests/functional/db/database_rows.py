@@ -17,6 +17,7 @@ from typing import Any
 
 from gpuservice.domain.errors import CommitConflict
 from gpuservice.domain.inventory import Device, Host, Node, Pool
+from gpuservice.domain.jobspec import normalise
 from gpuservice.domain.ports_store import NodeLoad, Share, TaskEnd, UnitOfWork
 from gpuservice.domain.quota import of_nodes
 from gpuservice.domain.work import Allocation, Attempt, Event, Job, Task
@@ -24,6 +25,8 @@ from gpuservice.domain.work import Allocation, Attempt, Event, Job, Task
 #: Microseconds that a database with whole seconds would lose.
 THEN = datetime(2026, 3, 4, 5, 6, 7, 123456, tzinfo=UTC)
 OWNER = "owner"
+#: A request as it is kept: with every default filled in.
+SPEC = normalise({"name": "train", "queue": "q", "command": ["python", "train.py"]}, {}, 3600)
 
 
 class SystemClock:
@@ -94,8 +97,7 @@ def job(project_id: str = "tenant", **values: Any) -> Job:
     row: dict[str, Any] = {
         "id": new_id(), "created_at": THEN, "updated_at": THEN, "project_id": project_id,
         "user_id": "user", "name": "train", "queue_id": "queue", "kind": "batch",
-        "status": "queued", "priority": 500, "spec": {"command": ["python", "train.py"]},
-        "queued_at": THEN,
+        "status": "queued", "priority": 500, "spec": SPEC, "queued_at": THEN,
     }  # fmt: skip
     return Job(**{**row, **values})
 

@@ -167,6 +167,29 @@ def test_change_each_with_a_condition_counts_what_matched(store: DatabaseStore) 
     assert store.read(lambda uow: uow.jobs.count(Where("name", "eq", "x"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("op", "statuses", "wanted"),
+    [
+        ("in", ["queued", "running"], 2),
+        ("in", [], 0),
+        ("notin", ["queued", "running"], 1),
+        ("notin", [], 3),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False])
+def test_change_each_with_a_list(
+    store: DatabaseStore, op: Any, statuses: list[str], wanted: int, counted: bool
+) -> None:
+    rows = [job(status="queued"), job(status="held"), job(status="queued")]
+    store.write(lambda uow: uow.jobs.add_many(rows))
+
+    changes = [(row.id, {"name": "x"}) for row in rows]
+    where = Where("status", op, statuses)
+    store.write(lambda uow: uow.jobs.change_each(changes, where, counted=counted))
+
+    assert store.read(lambda uow: uow.jobs.count(Where("name", "eq", "x"))) == wanted
+
+
 def test_many_rows_at_once(store: DatabaseStore) -> None:
     rows = [job() for _ in range(1201)]
     ids = [row.id for row in rows]
