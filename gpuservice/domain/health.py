@@ -16,6 +16,9 @@ from gpuservice.domain.inventory import Device, Node, Pool
 HEALTHY, UNHEALTHY, UNKNOWN = "healthy", "unhealthy", "unknown"
 #: Who said that a device is not healthy (``Device.health_source``).
 BY_NODE, BY_CLOUD, BY_OPERATOR = "node", "cloud", "operator"
+#: So long (seconds) after a change of an agent's word nothing but further faults counts: a node
+#: that says something else each time it is asked costs no more than one that does not.
+HOLD_S = 60.0
 #: Longest reason that is kept of an agent's word, in characters.
 MAX_REASON = 255
 
@@ -36,6 +39,16 @@ def faults_told(reports: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         if not one.get("healthy", True)
     }
     return dict(sorted(bad.items()))
+
+
+def word_kept(
+    before: Mapping[str, str], told: Mapping[str, str], devices: Iterable[Device], held: bool
+) -> dict[str, str]:
+    """What counts of an agent's word: only what it says of its own devices; while it is held
+    (:data:`HOLD_S`), further faults at once, but no recovery and no other reason."""
+    own = {plain_address(one.address) for one in devices}
+    kept = {**told, **before} if held else told
+    return {address: kept[address] for address in sorted(own & kept.keys())}
 
 
 def fault_of(node: Node, device: Device) -> str | None:

@@ -157,7 +157,7 @@ class Node(Row):
     tasks changes. ``used_vcpus``/``used_memory_mib``/``live_tasks`` are kept by guarded updates.
     Hashes are SHA-256 hex of the token or secret; the secrets themselves are never stored.
     ``device_faults``: what its agent said last of its bad devices, address -> reason; null:
-    nothing, or to be said again.
+    nothing, or to be said again; ``device_faults_at``: when that changed last.
     """
 
     pool_id: str
@@ -195,3 +195,4 @@ class Node(Row):
     intent_at: datetime | None = None
     capabilities: dict[str, Any] = field(default_factory=dict)
     device_faults: dict[str, Any] | None = None
+    device_faults_at: datetime | None = None

@@ -13,10 +13,12 @@ from typing import Any
 from gpuservice.domain.context import Cause
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.health import (
+    HOLD_S,
     after_node,
     faults_told,
     plain_address,
     speaks_for_host,
+    word_kept,
 )
 from gpuservice.domain.inventory import Device, Node
 from gpuservice.domain.ports import Hint
@@ -36,11 +38,17 @@ class AgentHealth:
         """Keep a sync's reports if they say something new; whether they did."""
         if not reports or faults_told(reports) == (node.device_faults or {}):
             return False
+        if not self._deps.store.read(lambda uow: self._is_news(uow, node, reports)):
+            return False
         changed = self._deps.store.write(lambda uow: self.write(uow, node, reports))
         if changed:
             self._deps.hints.send(Hint("jobs"))
             self._deps.hints.send(Hint("pools", (node.pool_id,)))
         return changed
+
+    def _is_news(self, uow: UnitOfWork, node: Node, reports: Sequence[Mapping[str, Any]]) -> bool:
+        devices = uow.devices.find(Where("node_id", "eq", node.id))
+        return _kept(uow, node, reports, devices) != (node.device_faults or {})
 
     def write(self, uow: UnitOfWork, node: Node, reports: Sequence[Mapping[str, Any]]) -> bool:
         """The same within a transaction; devices are locked before their node."""
@@ -51,10 +59,10 @@ class AgentHealth:
         pool = uow.pools.get(node.pool_id)
         if fresh is None or pool is None or fresh.epoch != node.epoch:
             return False
-        told, before = faults_told(reports), fresh.device_faults or {}
+        told, before = _kept(uow, fresh, reports, devices), fresh.device_faults or {}
         if told == before:
             return False
-        uow.nodes.change(node.id, {"device_faults": told})
+        uow.nodes.change(node.id, {"device_faults": told, "device_faults_at": uow.now()})
         trusted = speaks_for_host(pool, fresh.capabilities)
         for device in devices:
             address = plain_address(device.address)
@@ -101,6 +109,17 @@ class AgentHealth:
                 detail=detail,
             )
         )
+
+
+def _kept(
+    uow: UnitOfWork,
+    node: Node,
+    reports: Sequence[Mapping[str, Any]],
+    devices: Iterable[Device],
+) -> dict[str, str]:
+    since = node.device_faults_at
+    held = since is not None and (uow.now() - since).total_seconds() < HOLD_S
+    return word_kept(node.device_faults or {}, faults_told(reports), devices, held)
 
 
 def blame_devices(uow: UnitOfWork, node: Node, ends: Iterable[TaskEnd]) -> list[TaskEnd]:

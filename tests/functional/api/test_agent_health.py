@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from api_world import Client, Cluster, World, error_of
 from fake_node import FakeNode, attempt_of, bootable, commit, conduct, place, ready, report
 
+from gpuservice.domain.health import HOLD_S
 from gpuservice.scheduler.collect import Collector
 
 HOT = "it is too hot"
@@ -51,6 +53,12 @@ def planned_on(world: World, node: FakeNode) -> list[bool]:
     return [one.healthy for one in sorted(found.devices, key=lambda one: order[one.id])]
 
 
+def let_pass(world: World, node: FakeNode, seconds: float) -> None:
+    """Move the last change of the node's word into the past."""
+    since = world.clock.now() - timedelta(seconds=seconds)
+    world.store.write(lambda uow: uow.nodes.change(node.node.id, {"device_faults_at": since}))
+
+
 def submit(client: Client) -> str:
     return client.post("/jobs", {"job": {"name": "j", "command": ["true"]}}).get_json()["job"]["id"]
 
@@ -73,6 +81,7 @@ def test_a_bad_device_takes_no_new_work_until_its_node_takes_that_back(
     assert commit(world, cluster, job, cluster.nodes[:1], gpus=1).overtaken == [job]
     assert actions(admin, first["id"]) == [("device.unhealthy", "gpu_failure")]
     assert ("node.device_fault", "gpu_failure") in actions(admin, node.node.id)
+    let_pass(world, node, HOLD_S)
     node.orders(devices=word(node))
     assert devices(admin, node)[0]["health"] == "healthy"
     assert planned_on(world, node) == [True] * 4
@@ -89,6 +98,22 @@ def test_saying_the_same_again_costs_nothing(world, node, admin):
     assert len(actions(admin, devices(admin, node)[1]["id"])) == 1
 
 
+def test_a_node_of_many_words_is_heard_once_a_minute_but_for_further_faults(world, node, admin):
+    node.orders(devices=word(node, 1))
+    let_pass(world, node, HOLD_S / 2)
+    for number in range(3):
+        node.orders(devices=word(node, 1, reason=f"another reason: {number}"))
+        node.orders(devices=word(node))
+    assert devices(admin, node)[1]["health_reason"] == HOT
+    assert len(actions(admin, devices(admin, node)[1]["id"])) == 1
+    node.orders(devices=word(node, 2))
+    assert planned_on(world, node) == [True, False, False, True]
+    let_pass(world, node, HOLD_S)
+    node.orders(devices=word(node, 2, reason="it burns"))
+    assert planned_on(world, node) == [True, True, False, True]
+    assert devices(admin, node)[2]["health_reason"] == "it burns"
+
+
 @pytest.mark.parametrize("values", [{"key_name": "mine"}, {"image": "mine"}])
 def test_where_a_tenant_is_root_only_the_node_is_marked(world, cluster, node, admin, values):
     world.store.write(lambda uow: uow.pools.change(cluster.pool.id, values))
@@ -99,6 +124,7 @@ def test_where_a_tenant_is_root_only_the_node_is_marked(world, cluster, node, ad
     assert [one["health"] for one in shown] == ["unhealthy", "healthy", "healthy", "healthy"]
     assert shown[0]["health_reason"] == HOT
     assert ("node.device_fault", "gpu_failure") in actions(admin, node.node.id)
+    let_pass(world, node, HOLD_S)
     node.orders(devices=word(node))
     assert planned_on(world, node) == [True] * 4
 
@@ -125,6 +151,7 @@ def test_devices_of_others_and_of_nobody_are_not_its_business(world, cluster, no
     foreign = [{"address": "0000:99:00.0", "healthy": False, "reason": HOT}]
     node.orders(devices=foreign)
     assert {one["health"] for one in devices(admin, node)} == {"healthy"}
+    assert not world.store.read(lambda uow: uow.nodes.get(node.node.id)).device_faults
     assert {one["health"] for one in devices(admin, other)} == {"healthy"}
 
 
