@@ -93,24 +93,37 @@ class Core:
     ids: RandomIds
     name: str
 
+    def start(self, forked: bool = False) -> None:
+        """Begin with the bus, in the process that serves.
+
+        :param forked: whether the parent's connections to the database may be in the pool.
+        """
+        if forked:
+            self.store.engine.dispose(close=False)
+        self.bus.start()
+
     def close(self) -> None:
         """Stop listening, close connections."""
         self.bus.stop()
         self.store.engine.dispose()
 
 
-def core(conf: cfg.ConfigOpts, *, shared_bus: bool = True) -> Core:
+def core(conf: cfg.ConfigOpts, *, shared_bus: bool = True, start: bool = True) -> Core:
     """Connect to the database and the bus.
 
     :param shared_bus: whether other processes are to be heard (not so in the all-in-one).
+    :param start: whether at once; otherwise the process that serves calls :meth:`Core.start`.
     """
     clock, ids = SystemClock(), RandomIds()
     engine = create_engine_from(conf)
     store = DatabaseStore(engine, clock, ids, quota_conf.defaults(conf))
     host = socket.gethostname()
     bus = Bus(conf, host, shared=shared_bus)
-    bus.start()
-    return Core(conf, store, bus, BusHints(bus), clock, ids, f"{host}-{uuid.uuid4().hex[:8]}")
+    bus.prepare()
+    made = Core(conf, store, bus, BusHints(bus), clock, ids, f"{host}-{uuid.uuid4().hex[:8]}")
+    if start:
+        made.start()
+    return made
 
 
 def services(parts: Core) -> Services:

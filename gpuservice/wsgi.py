@@ -17,6 +17,6 @@ _FILES = os.environ.get("GPUSERVICE_CONFIG_FILES")
 _CONF = configuration([], "gpuservice-api", _FILES.split(":") if _FILES else None)
 start_logging(_CONF, "gpuservice-api")
 refuse_sqlite(_CONF, "gpuservice-api")
-_CORE = bootstrap.core(_CONF)
+_CORE = bootstrap.core(_CONF, start=False)
 
 application = BeatingApplication(_CORE, "gpuservice-api", bootstrap.application(_CORE))

@@ -71,15 +71,18 @@ def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
 
 
 class BeatingApplication:
-    """A WSGI application whose process shows that it is alive.
+    """A WSGI application whose process shows that it is alive, and hears others.
 
     WSGI servers load an application before they fork and tell it nothing of its life, so each
     process begins with its first request: one that gets none hears no node either.
+
+    :param core: not started: threads do not outlive a fork.
     """
 
     def __init__(self, core: bootstrap.Core, binary: str, application: Any) -> None:
         self._core, self._binary, self._application = core, binary, application
         self._lock = threading.Lock()
+        self._loaded_in = os.getpid()
         self._beats_in: int | None = None
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
@@ -92,6 +95,7 @@ class BeatingApplication:
         with self._lock:
             if self._beats_in == os.getpid():
                 return
+            self._core.start(forked=os.getpid() != self._loaded_in)
             self._beats_in = os.getpid()
             core = replace(self._core, name=f"{self._core.name}-{self._beats_in}")
             life = ExitStack()

@@ -80,18 +80,29 @@ class Bus:
         self._servers: dict[str, Any] = {}
         self._transport: Any = None
 
-    def start(self) -> None:
-        """Connect in the background; sending and subscribing work at once.
+    def prepare(self) -> None:
+        """Look whether there is such a broker; nothing is connected yet and no thread begun, so
+        the process may still fork.
 
-        :raises BusMisconfigured: at once, when there is no such kind of broker.
+        :raises BusMisconfigured: when there is no such kind of broker.
         """
-        if not self._shared:
+        if not self._shared or self._transport is not None:
             return
         try:
             self._transport = oslo_messaging.get_rpc_transport(self._conf)
         except (oslo_messaging.DriverLoadFailure, oslo_messaging.InvalidTransportURL) as error:
             raise BusMisconfigured(f"transport_url cannot be used: {error}") from error
         _register_missing(self._conf)
+
+    def start(self) -> None:
+        """Connect in the background; sending and subscribing work at once.
+
+        :raises BusMisconfigured: as :meth:`prepare`.
+        """
+        if not self._shared:
+            return
+        self.prepare()
+        self.sender = uuid.uuid4().hex  # not that of other children of the same parent
         self._thread = threading.Thread(target=self._send_loop, name="bus-sender", daemon=True)
         self._thread.start()
         with self._lock:
@@ -150,7 +161,7 @@ class Bus:
 
     def _listen(self, kinds: Iterable[str]) -> None:
         """Have a server for each kind, started in the background: the broker may be away."""
-        if self._transport is None:
+        if self._thread is None:
             return
         for kind in sorted(kinds):
             with self._lock:

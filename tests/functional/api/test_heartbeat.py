@@ -11,9 +11,10 @@ import pytest
 from api_world import World
 from werkzeug.test import Client
 
-from gpuservice.bootstrap import Core
+from gpuservice.bootstrap import BusHints, Core
 from gpuservice.cmd import heartbeat
 from gpuservice.cmd.heartbeat import BeatingApplication
+from gpuservice.messaging.bus import Bus
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -28,8 +29,8 @@ def test_each_process_beats_from_its_first_request(
 ) -> None:
     ends: list[Callable[[], Any]] = []
     monkeypatch.setattr(heartbeat.atexit, "register", ends.append)
-    nothing: Any = None
-    core = Core(world.conf, world.store, nothing, nothing, world.clock, world.ids, "test")
+    bus = Bus(world.conf, "test", shared=False)
+    core = Core(world.conf, world.store, bus, BusHints(bus), world.clock, world.ids, "test")
     client = Client(BeatingApplication(core, "gpuservice-api", world.app))
 
     def rows() -> list[str]:
