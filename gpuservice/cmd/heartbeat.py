@@ -25,9 +25,9 @@ LOG = logging.getLogger(__name__)
 
 @contextmanager
 def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
-    """Keep the row of this process up to date while the block runs; its end removes it.
+    """Keep the row of this process up to date while the block runs; its end is written down.
 
-    One row a host and binary and process id: a restarted process takes over its own.
+    One row a process: that somebody lived to hear the nodes must be known after its end as well.
     """
     host = socket.gethostname()
     ident = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{host}/{binary}/{core.name}"))
@@ -65,9 +65,13 @@ def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
         stop.set()
         thread.join(5)
         try:
-            core.store.write(lambda uow: uow.services.remove(ident))
+            core.store.write(
+                lambda uow: uow.services.change(
+                    ident, {"seen_at": uow.now(), "ended_at": uow.now()}
+                )
+            )
         except Busy as busy:
-            LOG.info("The service's row stays behind: %s", busy.detail)
+            LOG.info("The end of the process is not written down: %s", busy.detail)
 
 
 class BeatingApplication:

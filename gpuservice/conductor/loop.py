@@ -19,7 +19,9 @@ from gpuservice.conductor.nodes import Nodes
 from gpuservice.conductor.pools import Pools
 from gpuservice.conductor.start_trouble import StartTrouble
 from gpuservice.domain.errors import Busy
+from gpuservice.domain.liveness import FORGOTTEN_S
 from gpuservice.domain.ports import Hint
+from gpuservice.domain.ports_store import UnitOfWork, Where
 
 LOG = logging.getLogger(__name__)
 
@@ -100,9 +102,13 @@ class Conductor:
 
     def _purge(self) -> None:
         hours = self._deps.conf.api.idempotency_hours
-        self._deps.store.write(
-            lambda uow: uow.purge_idempotency(uow.now() - timedelta(hours=hours))
-        )
+
+        def work(uow: UnitOfWork) -> None:
+            uow.purge_idempotency(uow.now() - timedelta(hours=hours))
+            forgotten = uow.now() - timedelta(seconds=FORGOTTEN_S)
+            uow.services.remove_where(Where("seen_at", "lt", forgotten))
+
+        self._deps.store.write(work)
 
     def _loop(
         self,

@@ -10,6 +10,8 @@ from gpuservice.domain.work import ServiceRecord
 
 #: Seconds between two heartbeats of a process.
 BEAT_S = 10.0
+#: Rows of processes that were not seen for so long (seconds) say nothing any more.
+FORGOTTEN_S = 24 * 3600.0
 #: Programs that nodes talk to.
 HEARING = ("gpuservice-api", "gpuservice-all-in-one")
 #: A process that has missed two heartbeats, and a little, is taken for dead, seconds.

@@ -296,7 +296,8 @@ class IdempotencyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRecord:
-    """One of the service's own processes. ``seen_at`` is its last heartbeat."""
+    """One of the service's own processes. ``seen_at`` is its last heartbeat; ``ended_at``: when it
+    was stopped in good order (the row stays a while, as the proof that somebody could be heard)."""
 
     id: str
     binary: str
@@ -304,4 +305,5 @@ class ServiceRecord:
     status: str = "enabled"
     seen_at: datetime
     started_at: datetime
+    ended_at: datetime | None = None
     version: str

@@ -123,6 +123,7 @@ class Committer:
             ):
                 gangs.append(builder.build(start, job, index, number, JobStatus.QUEUED))
         _take(uow, gangs)
+        _check_nodes(uow, gangs)
         gangs = self._with_ports(uow, gangs)
         _write(uow, gangs, now)
         return gangs
@@ -227,6 +228,14 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
             ]
             if loads and not uow.nodes.take(loads, project, isolation_node=alone):
                 raise CommitConflict("A node of the plan is no longer ready or has no room.")
+
+
+def _check_nodes(uow: UnitOfWork, gangs: Iterable[Gang]) -> None:
+    """The nodes, locked by now, are still those of the snapshot: one that was given up and came
+    back meanwhile never orders a task of its former epoch."""
+    planned = {task.node_id: task.node_epoch for gang in gangs for task in gang.tasks}
+    if uow.nodes.epochs(sorted(planned)) != planned:
+        raise CommitConflict("A node of the plan was given up meanwhile.")
 
 
 def _write(uow: UnitOfWork, gangs: Sequence[Gang], now: datetime) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpuservice.domain.context import Caller, cause_of
@@ -192,8 +192,9 @@ class Processes(Catalogue):
     def page(
         self, caller: Caller, page: Page, count: bool
     ) -> tuple[list[ServiceRecord], int | None]:
-        """One page."""
-        return self._page("services", page, count)
+        """One page of those that were not stopped in good order."""
+        there = replace(page, where=(*page.where, Where("ended_at", "null")))
+        return self._page("services", there, count)
 
     def show(self, caller: Caller, ident: str) -> ServiceRecord:
         """One."""

@@ -23,7 +23,7 @@ def process_view(row: ServiceRecord, call: Call) -> dict[str, Any]:
         "id": row.id,
         "binary": row.binary,
         "host": row.host,
-        "state": "up" if alive else "down",
+        "state": "up" if alive and row.ended_at is None else "down",
         "status": row.status,
         "last_seen_at": time(row.seen_at),
         "version": row.version,

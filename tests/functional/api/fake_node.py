@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,9 +51,14 @@ def place(
 
 
 def commit(
-    world: World, cluster: Cluster, job_id: str, nodes: Sequence[Node], gpus: int = 1
+    world: World,
+    cluster: Cluster,
+    job_id: str,
+    nodes: Sequence[Node],
+    gpus: int = 1,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Try that; the database decides."""
+    """Try that; the database decides. ``meanwhile`` happens between snapshot and commit."""
     epoch = world.store.write(lambda uow: uow.raise_epoch("test", "test"))
     ranks: list[TaskPlacement] = []
     for rank, node in enumerate(nodes):
@@ -75,6 +80,7 @@ def commit(
             uow.pools.get_many([cluster.pool.id]),
         )
     )
+    meanwhile()
     return committer.commit(
         epoch,
         [Start(job_id, tuple(ranks))],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from api_world import Client, Cluster, World, error_of
-from fake_node import FakeNode, attempt_of, conduct, piece, place, ready, report, tasks_of
+from fake_node import FakeNode, attempt_of, commit, conduct, piece, place, ready, report, tasks_of
 
 from gpuservice.domain.ports import Hint
 
@@ -165,6 +165,16 @@ def test_an_old_epoch_changes_nothing(world, cluster, node, job_id):
     assert tasks_of(world, job_id)[0].status == "assigned"
     node.register()
     assert node.orders() == []  # its task belongs to the epoch that is over
+
+
+def test_no_task_comes_to_a_node_that_was_given_up_since_the_snapshot(world, cluster, node, job_id):
+    def come_back() -> None:
+        world.store.write(lambda uow: uow.nodes.change(node.node.id, {"epoch": 2}))
+
+    tried = commit(world, cluster, job_id, cluster.nodes[:1], meanwhile=come_back)
+    assert tried.overtaken == [job_id]
+    place(world, cluster, job_id, cluster.nodes[:1])
+    assert tasks_of(world, job_id)[0].node_epoch == 2
 
 
 def test_fenced_between_reading_and_writing(world, cluster, node, job_id, monkeypatch):

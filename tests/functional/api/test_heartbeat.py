@@ -34,7 +34,8 @@ def test_each_process_beats_from_its_first_request(
     client = Client(BeatingApplication(core, "gpuservice-api", world.app))
 
     def rows() -> list[str]:
-        return [one.binary for one in world.store.read(lambda uow: uow.services.find())]
+        shown = world.admin.get("/services").get_json()["services"]
+        return [one["binary"] for one in shown if one["state"] == "up"]
 
     assert rows() == []
     for _ in range(3):
@@ -46,3 +47,10 @@ def test_each_process_beats_from_its_first_request(
     for end in ends:
         end()
     assert rows() == []
+    # Their rows stay: that somebody could hear the nodes counts after their end as well.
+    kept = world.store.read(lambda uow: uow.services.find())
+    assert len(kept) == 2
+    assert all(one.ended_at == one.seen_at for one in kept)
+    assert {
+        world.admin.get(f"/services/{one.id}").get_json()["service"]["state"] for one in kept
+    } == {"down"}

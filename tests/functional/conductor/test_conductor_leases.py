@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from conductor_world import World
 
 from gpuservice.domain.errors import CloudError
 from gpuservice.domain.inventory import Pool
-from gpuservice.domain.work import Attempt, Job
+from gpuservice.domain.liveness import FORGOTTEN_S
+from gpuservice.domain.work import Attempt, Job, ServiceRecord
 
 
 @pytest.fixture
@@ -156,3 +158,36 @@ def test_a_lost_node_is_repaired(small: World) -> None:
     small.settled(pool)
     assert small.fresh_pool(pool).status == "active"
     assert len(small.cloud.find_nodes()) == 1
+
+
+def test_the_hearing_of_processes_that_were_stopped_since_counts(small: World) -> None:
+    pool, _, _ = running(small)
+    (node,) = small.nodes(pool)
+    small.api_lives = False
+    for number in range(8):  # each lives shorter than a lease, as where servers recycle workers
+        small.clock.pass_(3)
+        now = small.clock.now()
+        small.real_store.write(
+            lambda uow, now=now, number=number: uow.services.add(
+                ServiceRecord(
+                    id=f"worker-{number}",
+                    binary="gpuservice-api",
+                    host="test",
+                    seen_at=now,
+                    started_at=now - timedelta(seconds=3),
+                    ended_at=now,
+                    version="1",
+                )
+            )
+        )
+        small.conductor.step()
+    assert small.nodes(pool)[0].epoch == node.epoch + 1
+
+
+def test_processes_unseen_for_a_day_are_forgotten(small: World) -> None:
+    small.step()
+    small.api_lives = False
+    small.step(1, FORGOTTEN_S - 60)
+    assert small.real_store.read(lambda uow: uow.services.find())
+    small.step(1, 120)
+    assert not small.real_store.read(lambda uow: uow.services.find())

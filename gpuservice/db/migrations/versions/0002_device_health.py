@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from gpuservice.db.types import Json, UtcDateTime, exact_string
+from gpuservice.db.types import Json, exact_string
 
 revision = "0002"
 down_revision = "0001"
@@ -18,11 +18,9 @@ def upgrade() -> None:
     """Apply."""
     op.add_column("devices", sa.Column("health_source", exact_string(32), nullable=True))
     op.add_column("nodes", sa.Column("device_faults", Json(), nullable=True))
-    op.add_column("nodes", sa.Column("device_faults_at", UtcDateTime(), nullable=True))
 
 
 def downgrade() -> None:
     """Take back."""
-    op.drop_column("nodes", "device_faults_at")
     op.drop_column("nodes", "device_faults")
     op.drop_column("devices", "health_source")
