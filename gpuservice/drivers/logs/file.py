@@ -72,8 +72,7 @@ class FileLogStore:
         """Nothing more will come; raises ``StoreFull``."""
         path = self._path(key)
         with writing(self._root):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.with_name(path.name + _END).touch()
+            os.close(_made(path.with_name(path.name + _END)))
 
     def delete(self, prefix: str) -> None:
         """Remove every stream below a prefix."""
@@ -81,9 +80,7 @@ class FileLogStore:
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[int]:
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        handle = _made(self._path(key))
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield handle
@@ -92,6 +89,16 @@ class FileLogStore:
 
     def _path(self, key: str) -> Path:
         return below(self._root, key)
+
+
+def _made(path: Path) -> int:
+    """A handle of the file, made with its folders where it is not there."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o640)
+    except FileNotFoundError:  # the first of the task: its folders are not there yet
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o640)
 
 
 def below(root: Path, key: str) -> Path:
