@@ -8,6 +8,7 @@ so that a newer service can talk to an older agent.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,10 @@ from typing import Any, Literal
 INLINE_LOG_BYTES = 16 * 1024
 #: Header that carries the node's epoch on every call.
 EPOCH_HEADER = "OpenStack-GPU-Node-Epoch"
+#: Characters of evidence that the service takes, and those it does not: one report that is
+#: refused would cost the node its sync.
+_EVIDENCE = 4096
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 TaskState = Literal["preparing", "running", "finishing", "gone"]
 
@@ -163,8 +168,9 @@ class Failure:
     evidence: str
 
     def dump(self) -> dict[str, str]:
-        """The JSON object of a report."""
-        return {"class": self.kind, "evidence": self.evidence}
+        """The JSON object of a report: evidence may name anything, the service takes text only."""
+        shown = _UNSHOWN.sub(lambda found: f"\\x{ord(found[0]):02x}", self.evidence)
+        return {"class": self.kind, "evidence": shown[:_EVIDENCE]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,7 @@ class AgentSync:
                 held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
                 self._deps.conf.artifacts.max_bytes,
+                self._deps.conf.artifacts.checkpoint_max_bytes,
             )
             for task in tasks
             if task.job_id in jobs

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from gpuservice.api.schemas.pieces import items, maybe, one_of, record, text, whole
+from gpuservice.domain.kept import MAX_CHECKPOINT_FILES
 
 _UUID = text(64, 1)
 _TIME = maybe(text(40, 10))
@@ -99,7 +100,7 @@ CHECKPOINT = record(
             size=whole(0, 2**50),
             sha256=text(64, 64, "^[0-9a-f]{64}$"),
         ),
-        10_000,
+        MAX_CHECKPOINT_FILES,
     ),
 )
 LOG_QUERY = {"stream": one_of("stdout", "stderr"), "offset": whole(0, 2**50)}

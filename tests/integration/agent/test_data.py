@@ -262,4 +262,5 @@ def test_a_checkpoint_that_is_too_large_is_not_even_copied(api, make_agent, boun
     api.stop("t1", grace_s=0)
     assert api.until_gone("t1")["failure"] is None
     assert api.restore == {"ckpt/a": b"good\n"}
+    assert {path for _, _, path in api.checkpoints} == {"ckpt/a"}  # nor sent in part
     assert b"the last checkpoint was not kept" in api.log("t1", "stderr")
