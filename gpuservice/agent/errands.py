@@ -28,6 +28,17 @@ LOG = logging.getLogger(__name__)
 _THREADS = 64
 
 
+def _reason(error: Exception) -> str:
+    """Why a checkpoint was not kept, in one word."""
+    if isinstance(error, CheckpointNotKept):
+        return error.reason
+    if isinstance(error, ApiError):
+        return "refused"
+    if isinstance(error, ApiAway):
+        return "store_away"
+    return "node_disk" if isinstance(error, OSError) else "platform"
+
+
 class Errands:
     """What the agent's pool does; nothing here raises.
 
@@ -160,10 +171,19 @@ class Errands:
         try:
             if self._hands.wanted(hand) and hand.state == "running":
                 self._handover(hand).checkpoint()
-        except (ApiAway, ApiError, NoLongerWanted, CheckpointNotKept) as error:
-            LOG.info("task %s: checkpoint not kept: %s", hand.order.task_id, error)
-        except Exception:
-            LOG.exception("task %s: checkpoint failed", hand.order.task_id)
+        except NoLongerWanted:
+            return
+        except Exception as error:
+            foreseen = isinstance(error, ApiAway | ApiError | CheckpointNotKept)
+            LOG.info(
+                "task %s: checkpoint not kept: %s",
+                hand.order.task_id,
+                error,
+                exc_info=None if foreseen else error,
+            )
+            hand.checkpoint_fault(_reason(error), str(error))
+        if hand.checkpoint_faults:
+            self._news()
 
     def ship_logs(self) -> None:
         """Post long logs of running tasks, so that only short ones ride in the next sync.

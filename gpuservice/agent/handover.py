@@ -31,7 +31,11 @@ _SHOWN = 300
 
 
 class CheckpointNotKept(Exception):
-    """A checkpoint is larger than what is kept, or could not be read."""
+    """A checkpoint is larger than what is kept (``too_large``), or could not be read."""
+
+    def __init__(self, evidence: str, reason: str = "too_large") -> None:
+        super().__init__(evidence)
+        self.reason = reason
 
 
 class Handover:
@@ -191,7 +195,7 @@ class Handover:
             raise NoLongerWanted
         failure = message.content.get("failure")
         if failure is not None:
-            raise CheckpointNotKept(str(failure["evidence"]))
+            raise CheckpointNotKept(str(failure["evidence"]), "unreadable")
         return message.content
 
     def _leave_out(self, count: int, content: Mapping[str, Any]) -> None:
@@ -201,7 +205,10 @@ class Handover:
                 f"the last checkpoint was kept without {content['lost']!r}: {content['why']}"
             )
         elif count == 1:
-            LOG.info("task %s: checkpoint without %r", self._task_id, content["lost"])
+            self._hand.checkpoint_fault(
+                "file_left_out",
+                f"kept without {content['lost'][:_SHOWN]!r}: {content['why']}",
+            )
 
     def _keep(self, seq: int, path: str, file: IO[bytes]) -> dict[str, Any] | None:
         """Upload one file as it is now, null if it was changing.

@@ -195,7 +195,7 @@ class TaskReport:
     """What the agent says of one task in a sync.
 
     ``gone``: no process of it remains and its outputs, artifacts and logs were handed over or
-    given up with evidence.
+    given up with evidence. ``checkpoint_fault``: why the checkpoint of a running task was not kept.
     """
 
     task_id: str
@@ -207,6 +207,7 @@ class TaskReport:
     oom: bool = False
     timed_out: bool = False
     failure: Failure | None = None
+    checkpoint_fault: Failure | None = None
     log: Mapping[str, LogPiece] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
@@ -222,6 +223,9 @@ class TaskReport:
             "timed_out": self.timed_out,
             "failure": None if self.failure is None else self.failure.dump(),
         }
+        if self.checkpoint_fault is not None:
+            said = self.checkpoint_fault.dump()
+            body["checkpoint_fault"] = {"reason": said["class"], "evidence": said["evidence"]}
         if self.log:
             body["log"] = {stream: piece.dump() for stream, piece in self.log.items()}
         return body

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, BinaryIO
 
+from gpuservice.domain.context import Cause
 from gpuservice.domain.errors import (
     Conflict,
     GpuServiceError,
@@ -15,6 +17,7 @@ from gpuservice.domain.errors import (
     QuotaExceeded,
     TooLarge,
 )
+from gpuservice.domain.happenings import happening
 from gpuservice.domain.kept import (
     MAX_CHECKPOINT_FILES,
     check_kept_path,
@@ -22,10 +25,10 @@ from gpuservice.domain.kept import (
     drop_unfinished,
     place_of,
 )
-from gpuservice.domain.ports import Hint, StoredObject
+from gpuservice.domain.ports import Hint, Ids, StoredObject
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
-from gpuservice.domain.work import Artifact, CheckpointSet, Task
+from gpuservice.domain.work import Artifact, CheckpointSet, Event, Task
 from gpuservice.services.agent_nodes import AgentNodes
 from gpuservice.services.deps import Deps
 from gpuservice.services.job_logs import log_key
@@ -311,6 +314,27 @@ def object_name(path: str) -> str:
     """The name of a file in the object store: of one length, whatever its path is, so that no
     store meets a name that is too long, or a file where another path has a folder."""
     return hashlib.sha256(path.encode()).hexdigest()
+
+
+def checkpoint_fault(ids: Ids, at: datetime, task: Task, fault: Mapping[str, Any]) -> Event:
+    """The event for a job's owner that a running task's checkpoint was not kept, or not whole."""
+    return happening(
+        ids,
+        at,
+        Cause(actor="node"),
+        "job.checkpoint_fault",
+        "job",
+        task.job_id,
+        project_id=task.project_id,
+        outcome="failure",
+        reason=fault["reason"],
+        detail={
+            "index": task.index,
+            "attempt": task.attempt,
+            "rank": task.rank,
+            "message": fault.get("evidence", ""),
+        },
+    )
 
 
 def epoch_of(text: str | None) -> int | None:

@@ -78,6 +78,13 @@ _REPORT = record(
     failure=maybe(
         {**record(("class",), evidence=text(4096, 0, "^[^\\x00]*$")), "additionalProperties": True}
     ),
+    checkpoint_fault=maybe(
+        record(
+            ("reason",),
+            reason=text(64, 1, "^[a-z_]+$"),
+            evidence=text(4096, 0, "^[^\\x00]*$"),
+        )
+    ),
     log=maybe(record((), stdout=maybe(_PIECE), stderr=maybe(_PIECE))),
 )
 SYNC = record(
