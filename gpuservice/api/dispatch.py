@@ -180,7 +180,7 @@ class Dispatcher:
 
     def _read(self, row: Endpoint, request: Request, call: Call) -> None:
         limit = max(self._conf.max_body_bytes, row.max_body)
-        data = read_body(request, limit, self._conf.max_drain_bytes)
+        data = read_body(request, limit, self._conf.max_drain_bytes + row.max_body)
         if not data and row.method in ("GET", "DELETE"):
             return
         check_json(request)

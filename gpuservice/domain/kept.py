@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # nodes need the names' rules alone
 
 #: Characters of a kept path at most: as wide as the column.
 MAX_PATH = 512
-#: Files of one checkpoint at most, and bytes of the JSON object that lists them: with paths of
-#: ordinary length the first is reached before the second. A column of MariaDB holds 16 MiB.
-MAX_CHECKPOINT_FILES, MAX_CHECKPOINT_LIST = 10_000, 8 << 20
+#: Files of one checkpoint at most, and bytes of the JSON object that lists them: with paths of up
+#: to 300 bytes the first is reached before the second.
+MAX_CHECKPOINT_FILES, MAX_CHECKPOINT_LIST = 10_000, 4 << 20
 
 
 def check_kept_path(path: str, pointer: str) -> None:
