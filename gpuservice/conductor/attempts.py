@@ -62,11 +62,11 @@ class Attempts:
             self._deps.hints.send(Hint("logs", tuple(sorted(batch.jobs))))
         for told in batch.starts:
             self._trouble.note(told)
-        for place, complete in batch.checkpoints.items():
-            drop_unfinished(self._deps.objects, place, complete)
         for job_id in batch.removed:
             self._deps.logs.delete(job_id)
             self._deps.objects.delete(job_id)
+        for place, complete in batch.checkpoints.items():
+            drop_unfinished(self._deps.objects, place, complete)
         return len(candidates) if batch.handled else 0
 
     def _batch(self, candidates: Mapping[str, str]) -> Batch:
