@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
@@ -47,6 +48,12 @@ def _error(answer: requests.Response) -> Exception:
         return ApiAway(f"{answer.status_code} from something that is not the service")
     kind = Revoked if answer.status_code == 401 else _CODES.get(code, Refused)
     return kind(answer.status_code, code, detail, first.get("meta") or {})
+
+
+def checkpoint_body(seq: int, files: Sequence[Mapping[str, Any]]) -> bytes:
+    """What completes a checkpoint, as it is sent: the service bounds its bytes."""
+    body = {"seq": seq, "files": files}
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class AgentClient:
@@ -134,7 +141,12 @@ class AgentClient:
 
     def complete_checkpoint(self, task_id: str, seq: int, files: list[dict[str, Any]]) -> None:
         """Declare the files put under ``seq`` to be all of it."""
-        self._call("POST", f"tasks/{task_id}/checkpoints", json={"seq": seq, "files": files})
+        self._call(
+            "POST",
+            f"tasks/{task_id}/checkpoints",
+            data=checkpoint_body(seq, files),
+            headers={"Content-Type": "application/json"},
+        )
 
     def newest_checkpoint(self, task_id: str) -> Mapping[str, Any] | None:
         """``{"seq", "files"}`` of the checkpoint to resume from, null if there is none."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from gpuservice.agent.client import AgentClient
 from gpuservice.agent.errors import ApiAway, ApiError
 from gpuservice.agent.hand import TaskInHand
-from gpuservice.agent.handover import CheckpointTooLarge, Handover
+from gpuservice.agent.handover import CheckpointNotKept, Handover
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.preparing import (
     NoLongerWanted,
@@ -26,6 +26,17 @@ from gpuservice.agent.wire import INLINE_LOG_BYTES, Device
 LOG = logging.getLogger(__name__)
 #: Tasks whose data is moved at one time, each way: threads that wait cost little.
 _THREADS = 64
+
+
+def _reason(error: Exception) -> str:
+    """Why a checkpoint was not kept, in one word."""
+    if isinstance(error, CheckpointNotKept):
+        return error.reason
+    if isinstance(error, ApiError):
+        return "refused"
+    if isinstance(error, ApiAway):
+        return "store_away"
+    return "node_disk" if isinstance(error, OSError) else "platform"
 
 
 class Errands:
@@ -103,47 +114,76 @@ class Errands:
         return hand.grace_s is None and self._hands.wanted(hand)
 
     def finish(self, hand: TaskInHand) -> None:
-        """Hand over outputs, checkpoint and logs of an ended task; then it is gone."""
+        """Hand over checkpoint, outputs and logs of an ended task; then it is gone.
+
+        Whatever becomes of one of them, the others are tried.
+        """
         try:
             if hand.left_data:
-                self._hand_over_data(hand)
-            patiently(
-                lambda: hand.logs.ship(
-                    self._client(), lambda: self._hands.wanted(hand), INLINE_LOG_BYTES // 2
-                ),
-                self._settings.upload_retry_s,
-                lambda: self._hands.wanted(hand),
-            )
+                self._last_checkpoint(hand)
+                self._attempt(hand, self._outputs)
+            self._attempt(hand, self._logs)
         except NoLongerWanted:
             LOG.debug("task %s: nobody wants what it left", hand.order.task_id)
+        if not self._hands.closed:
+            self._hands.gone(hand)
+            self._news()
+
+    def _attempt(self, hand: TaskInHand, step: Callable[[TaskInHand], None]) -> None:
+        """One step of the handover; that it failed is a failure of the task."""
+        try:
+            step(hand)
+        except NoLongerWanted:
+            raise
         except Exception as error:
             if isinstance(error, ApiError):
                 self._refused(error)
             LOG.warning("task %s: not all was handed over", hand.order.task_id, exc_info=error)
             hand.fail("platform", f"not all it left was handed over: {error}")
-        if not self._hands.closed:
-            self._hands.gone(hand)
-            self._news()
 
-    def _hand_over_data(self, hand: TaskInHand) -> None:
-        handover = self._handover(hand)
-        if hand.keeps_checkpoint:
-            try:
-                handover.checkpoint()
-            except (ApiAway, ApiError, CheckpointTooLarge) as error:
-                hand.logs.note(f"the last checkpoint was not kept: {error}")
+    def _last_checkpoint(self, hand: TaskInHand) -> None:
+        """A job does not fail for its checkpoint: it ended, and the one before stays."""
+        if not hand.keeps_checkpoint:
+            return
+        try:
+            self._handover(hand).checkpoint()
+        except NoLongerWanted:
+            raise
+        except Exception as error:
+            LOG.warning("task %s: last checkpoint not kept", hand.order.task_id, exc_info=error)
+            hand.logs.note(f"the last checkpoint was not kept: {error}")
+
+    def _outputs(self, hand: TaskInHand) -> None:
         if hand.order.spec is not None and hand.order.spec.outputs:
-            handover.outputs()
+            self._handover(hand).outputs()
+
+    def _logs(self, hand: TaskInHand) -> None:
+        patiently(
+            lambda: hand.logs.ship(
+                self._client(), lambda: self._hands.wanted(hand), INLINE_LOG_BYTES // 2
+            ),
+            self._settings.upload_retry_s,
+            lambda: self._hands.wanted(hand),
+        )
 
     def checkpoint(self, hand: TaskInHand) -> None:
         """Keep a running task's checkpoint; the next interval tries again if this fails."""
         try:
             if self._hands.wanted(hand) and hand.state == "running":
                 self._handover(hand).checkpoint()
-        except (ApiAway, ApiError, NoLongerWanted, CheckpointTooLarge) as error:
-            LOG.info("task %s: checkpoint not kept: %s", hand.order.task_id, error)
-        except Exception:
-            LOG.exception("task %s: checkpoint failed", hand.order.task_id)
+        except NoLongerWanted:
+            return
+        except Exception as error:
+            foreseen = isinstance(error, ApiAway | ApiError | CheckpointNotKept)
+            LOG.info(
+                "task %s: checkpoint not kept: %s",
+                hand.order.task_id,
+                error,
+                exc_info=None if foreseen else error,
+            )
+            hand.checkpoint_fault(_reason(error), str(error))
+        if hand.checkpoint_faults:
+            self._news()
 
     def ship_logs(self) -> None:
         """Post long logs of running tasks, so that only short ones ride in the next sync.

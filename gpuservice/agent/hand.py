@@ -36,6 +36,9 @@ class TaskInHand:
     checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
     #: The last completed checkpoint's number; they only grow.
     checkpoint_seq: int = 0
+    #: What of its checkpoints is to be told of with the next sync; each reason is told once.
+    checkpoint_faults: list[Failure] = field(default_factory=list)
+    _reasons_told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.time_limit_s = self._first_limit_s
@@ -87,6 +90,15 @@ class TaskInHand:
         if self.failure is None:
             self.failure = Failure(kind=kind, evidence=evidence)
 
+    def checkpoint_fault(self, reason: str, evidence: str) -> bool:
+        """Note why a checkpoint was not kept (whole); whether that is news."""
+        if reason in self._reasons_told:
+            return False
+        self._reasons_told.add(reason)
+        # Many of them may ride in one sync.
+        self.checkpoint_faults.append(Failure(kind=reason, evidence=evidence[:500]))
+        return True
+
     def ended(self, result: Result) -> None:
         """Take the runner's word on the end."""
         self.result = result
@@ -109,6 +121,7 @@ class TaskInHand:
             oom=result.oom,
             timed_out=result.timed_out,
             failure=self.failure if gone else None,
+            checkpoint_fault=next(iter(self.checkpoint_faults), None),
             log=log,
         )
 

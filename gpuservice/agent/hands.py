@@ -16,7 +16,7 @@ from gpuservice.agent.orders import SyncAnswer, TaskOrder
 from gpuservice.agent.runner import Event, Runner, Started
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import INLINE_LOG_BYTES, LogPiece, TaskReport
+from gpuservice.agent.wire import INLINE_LOG_BYTES, Failure, LogPiece, TaskReport
 
 #: All short logs of one sync together, bytes: the service takes bodies of 1 MiB, and base64 and
 #: the rest of the report need room.
@@ -24,7 +24,8 @@ _SYNC_LOG_BYTES = 384 * 1024
 #: How long the names of forgotten tasks are kept, to see through answers that were overtaken.
 _REMEMBER_S = 120
 
-Pieces = list[tuple[TaskInHand, dict[str, LogPiece]]]
+#: What of each task rides in a sync: pieces of its log, and a fault of its checkpoint.
+Pieces = list[tuple[TaskInHand, dict[str, LogPiece], Failure | None]]
 
 
 class Hands:
@@ -184,13 +185,15 @@ class Hands:
             for hand in self._hands.values():
                 if hand.discarded:
                     continue
-                report = hand.report({})
+                report = replace(hand.report({}), checkpoint_fault=None)
                 if hand.state in ("running", "gone"):
                     if budget > 2 * INLINE_LOG_BYTES:
                         log = hand.logs.inline(end=hand.state == "gone")
                         budget -= sum(len(piece.data) for piece in log.values())
-                        pieces.append((hand, log))
-                        report = replace(report, log=log)
+                        report = hand.report(log)
+                        if report.checkpoint_fault is not None:
+                            budget -= 6 * len(report.checkpoint_fault.evidence)  # in JSON
+                        pieces.append((hand, log, report.checkpoint_fault))
                     elif hand.state == "gone":  # its last words have no room in this sync
                         report = replace(report, state="finishing")
                         self.postponed = True
@@ -200,8 +203,10 @@ class Hands:
     def logs_taken(self, pieces: Pieces) -> None:
         """The service answered, so it has these bytes."""
         with self._lock:
-            for hand, log in pieces:
+            for hand, log, fault in pieces:
                 hand.logs.taken(log)
+                if fault in hand.checkpoint_faults:
+                    hand.checkpoint_faults.remove(fault)
 
     def logs_waiting(self) -> list[TaskInHand]:
         """Running tasks with output that was not handed over yet."""

@@ -86,11 +86,15 @@ class LogCursor:
                 self._move(stream, max(following, offset + len(data)))
 
     def note(self, text: str) -> None:
-        """Add a line of our own to the stderr of an ended task, for its owner to read."""
+        """Add a line of our own to the stderr of an ended task, for its owner to read.
+
+        Never raises: what there is no room for is not said.
+        """
         if self._directory is not None:
             writer = SegmentWriter(self._directory, "stderr", 1 << 62, 1 << 20)
             writer.written = self._readers["stderr"].size()
-            writer.write(f"gpuservice: {text}\n".encode())
+            writer.write(f"gpuservice: {text}\n".encode(errors="backslashreplace"))
+            writer.close()
 
     def _move(self, stream: str, offset: int) -> None:
         self._taken[stream] = max(self._taken[stream], offset)

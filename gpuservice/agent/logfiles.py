@@ -43,6 +43,12 @@ class SegmentWriter:
             self._room -= count
             view = view[count:]
 
+    def close(self) -> None:
+        """Let go of the segment being written."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file, self._room = -1, 0
+
     def _next_segment(self) -> None:
         if self._file >= 0:
             os.close(self._file)

@@ -35,7 +35,9 @@ class Checkpoint:
 class TaskSpec:
     """What to run. ``time_limit_s`` null: no limit.
 
-    ``log_max_bytes`` bounds each stream, ``artifact_max_bytes`` each file that is kept.
+    ``log_max_bytes`` bounds each stream, ``artifact_max_bytes`` each file that is kept,
+    ``checkpoint_max_bytes`` all files of a checkpoint together (null: the node's setting alone
+    does).
     """
 
     command: tuple[str, ...] | None
@@ -52,6 +54,7 @@ class TaskSpec:
     time_limit_s: int | None = None
     log_max_bytes: int = 64 * 1024 * 1024
     artifact_max_bytes: int = 1024 * 1024 * 1024
+    checkpoint_max_bytes: int | None = None
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> TaskSpec:
@@ -76,6 +79,7 @@ class TaskSpec:
                 time_limit_s=optional_int(body.get("time_limit_s")),
                 log_max_bytes=int(body.get("log_max_bytes") or 64 * 1024 * 1024),
                 artifact_max_bytes=int(body.get("artifact_max_bytes") or 1024 * 1024 * 1024),
+                checkpoint_max_bytes=optional_int(body.get("checkpoint_max_bytes")),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"task spec: {error!r}") from error

@@ -8,6 +8,7 @@ so that a newer service can talk to an older agent.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,10 @@ from typing import Any, Literal
 INLINE_LOG_BYTES = 16 * 1024
 #: Header that carries the node's epoch on every call.
 EPOCH_HEADER = "OpenStack-GPU-Node-Epoch"
+#: Characters of evidence that the service takes, and those it does not: one report that is
+#: refused would cost the node its sync.
+_EVIDENCE = 4096
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 TaskState = Literal["preparing", "running", "finishing", "gone"]
 
@@ -163,8 +168,9 @@ class Failure:
     evidence: str
 
     def dump(self) -> dict[str, str]:
-        """The JSON object of a report."""
-        return {"class": self.kind, "evidence": self.evidence}
+        """The JSON object of a report: evidence may name anything, the service takes text only."""
+        shown = _UNSHOWN.sub(lambda found: f"\\x{ord(found[0]):02x}", self.evidence)
+        return {"class": self.kind, "evidence": shown[:_EVIDENCE]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +195,7 @@ class TaskReport:
     """What the agent says of one task in a sync.
 
     ``gone``: no process of it remains and its outputs, artifacts and logs were handed over or
-    given up with evidence.
+    given up with evidence. ``checkpoint_fault``: why the checkpoint of a running task was not kept.
     """
 
     task_id: str
@@ -201,6 +207,7 @@ class TaskReport:
     oom: bool = False
     timed_out: bool = False
     failure: Failure | None = None
+    checkpoint_fault: Failure | None = None
     log: Mapping[str, LogPiece] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
@@ -216,6 +223,9 @@ class TaskReport:
             "timed_out": self.timed_out,
             "failure": None if self.failure is None else self.failure.dump(),
         }
+        if self.checkpoint_fault is not None:
+            said = self.checkpoint_fault.dump()
+            body["checkpoint_fault"] = {"reason": said["class"], "evidence": said["evidence"]}
         if self.log:
             body["log"] = {stream: piece.dump() for stream, piece in self.log.items()}
         return body

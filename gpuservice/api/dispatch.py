@@ -179,7 +179,8 @@ class Dispatcher:
                 raise Invalid(detail, pointer=f"/{name}") from error
 
     def _read(self, row: Endpoint, request: Request, call: Call) -> None:
-        data = read_body(request, self._conf.max_body_bytes, self._conf.max_drain_bytes)
+        limit = max(self._conf.max_body_bytes, row.max_body)
+        data = read_body(request, limit, self._conf.max_drain_bytes + row.max_body)
         if not data and row.method in ("GET", "DELETE"):
             return
         check_json(request)

@@ -77,6 +77,8 @@ class Endpoint:
     idempotent: bool = False
     raw_body: bool = False
     agent: bool = False
+    #: Bytes of its JSON body at most where that is more than others' (``[api] max_body_bytes``).
+    max_body: int = 0
     summary: str = ""
 
 

@@ -19,6 +19,7 @@ from gpuservice.conductor.start_trouble import Place, StartTrouble, outcomes
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.job_removal import remove_job
+from gpuservice.domain.kept import checkpoints_of, drop_unfinished
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.progress import Ending, Step, next_step
@@ -36,6 +37,8 @@ class Batch:
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
+    #: Of ended attempts, where their checkpoints lie -> the complete ones there.
+    checkpoints: dict[str, set[str]] = field(default_factory=dict)
     starts: list[dict[Place, str | None]] = field(default_factory=list)
 
 
@@ -62,6 +65,8 @@ class Attempts:
         for job_id in batch.removed:
             self._deps.logs.delete(job_id)
             self._deps.objects.delete(job_id)
+        for place, complete in batch.checkpoints.items():
+            drop_unfinished(self._deps.objects, place, complete)
         return len(candidates) if batch.handled else 0
 
     def _batch(self, candidates: Mapping[str, str]) -> Batch:
@@ -83,6 +88,7 @@ class Attempts:
             whole.nodes |= part.nodes
             whole.jobs |= part.jobs
             whole.removed |= part.removed
+            whole.checkpoints |= part.checkpoints
             whole.starts += part.starts
         return whole
 
@@ -129,6 +135,9 @@ class Attempts:
         if ends:
             ElementEnds(self._deps).write(uow, ends, jobs)
             batch.jobs.update(job.id for _, job, _ in ends)
+            for attempt, job, _ in ends:
+                if job.spec.get("checkpoint"):
+                    batch.checkpoints.update(_checkpoints(uow, attempt, tasks[attempt.id]))
             batch.removed.update(self._remove_deleted(uow, [job.id for _, job, _ in ends]))
         return batch
 
@@ -242,6 +251,19 @@ class Attempts:
                 remove_job(uow, job, self._deps.ids, CAUSE)
                 gone.append(job.id)
         return gone
+
+
+def _checkpoints(uow: UnitOfWork, attempt: Attempt, tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """Where the attempt's checkpoints lie -> the complete ones; the others are of no use now."""
+    complete = {
+        one.object_prefix
+        for one in uow.checkpoints.find(
+            Where("job_id", "eq", attempt.job_id),
+            Where("index", "eq", attempt.index),
+            Where("attempt", "eq", attempt.number),
+        )
+    }
+    return {checkpoints_of(task): complete for task in tasks}
 
 
 def _promised(now: datetime, job: Job) -> datetime | None:

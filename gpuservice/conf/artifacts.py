@@ -15,6 +15,13 @@ OPTS: list[cfg.Opt] = [
         help="The directory of the file store; shared by all API and conductor processes.",
     ),
     cfg.IntOpt("max_bytes", default=1073741824, min=1024, help="The largest artifact, in bytes."),
+    cfg.IntOpt(
+        "checkpoint_max_bytes",
+        default=64 << 30,
+        min=1024,
+        help="The largest checkpoint of one rank, all its files together, in bytes. Of each "
+        "task at most two complete ones and one that is being uploaded are kept.",
+    ),
     cfg.IntOpt("max_per_task", default=1000, min=1, help="How many artifacts one task may keep."),
 ]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, BinaryIO, Protocol, runtime_checkable
@@ -95,6 +95,12 @@ class ObjectStore(Protocol):
 
     def open(self, key: str) -> BinaryIO:
         """Raises ``NotFound``."""
+
+    def names(self, prefix: str) -> Sequence[str]:
+        """What lies directly below a prefix: the next part of each key there."""
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Bytes by name of the objects directly below a prefix, with those still being put."""
 
     def delete(self, prefix: str) -> None:
         """Remove everything below a prefix."""

@@ -40,6 +40,7 @@ def order(
     shares: Sequence[tuple[Device, int]],
     log_max_bytes: int,
     artifact_max_bytes: int,
+    checkpoint_max_bytes: int,
 ) -> dict[str, Any]:
     """The task as its node is told to run it (or to stop it)."""
     spec = job.spec
@@ -81,6 +82,7 @@ def order(
         "time_limit_s": job.max_runtime_s,
         "log_max_bytes": log_max_bytes,
         "artifact_max_bytes": artifact_max_bytes,
+        "checkpoint_max_bytes": checkpoint_max_bytes,
         "secrets": spec["secrets"],
     }
     return told

@@ -4,23 +4,34 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, BinaryIO
 
-from gpuservice.domain.errors import Conflict, Invalid, NotFound, QuotaExceeded
-from gpuservice.domain.jobspec import check_path
-from gpuservice.domain.ports import Hint, StoredObject
+from gpuservice.domain.context import Cause
+from gpuservice.domain.errors import (
+    Conflict,
+    GpuServiceError,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TooLarge,
+)
+from gpuservice.domain.happenings import happening
+from gpuservice.domain.kept import (
+    MAX_CHECKPOINT_FILES,
+    check_kept_path,
+    checkpoints_of,
+    drop_unfinished,
+    place_of,
+)
+from gpuservice.domain.ports import Hint, Ids, StoredObject
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
-from gpuservice.domain.work import Artifact, CheckpointSet, Task
+from gpuservice.domain.work import Artifact, CheckpointSet, Event, Task
 from gpuservice.services.agent_nodes import AgentNodes
 from gpuservice.services.deps import Deps
 from gpuservice.services.job_logs import log_key
-
-#: Characters of a kept path at most: as wide as the column.
-MAX_PATH = 512
 
 
 class AgentData:
@@ -67,7 +78,7 @@ class AgentData:
             return task, known[0] if known else None
 
         task, _ = self._deps.store.read(room)  # before the bytes come, and again after
-        key = f"{_prefix(task)}/artifacts/{object_name(path)}"
+        key = f"{place_of(task)}/artifacts/{object_name(path)}"
         stored = self._deps.objects.put(key, stream, conf.max_bytes)
 
         def work(uow: UnitOfWork) -> None:
@@ -105,14 +116,64 @@ class AgentData:
         path: str,
         stream: BinaryIO,
     ) -> StoredObject:
-        """Keep one file of a checkpoint that is not complete yet."""
+        """Keep one file of a checkpoint that is not complete yet; with the first file of one, what
+        was put of others that never were completed goes.
+
+        :raises TooLarge, QuotaExceeded: when the set would be larger than is kept.
+        """
         check_kept_path(path, "/path")
-        task = self._task(secret, epoch, task_id)
-        return self._deps.objects.put(
-            f"{_prefix(task)}/checkpoints/{seq}/{object_name(path)}",
-            stream,
-            self._deps.conf.artifacts.max_bytes,
-        )
+
+        def look(uow: UnitOfWork) -> Task:
+            task = self._live(uow, secret, epoch, task_id)
+            if _is_complete(uow, task, seq):
+                raise Conflict(f"Checkpoint {seq} is complete: nothing is added to it.")
+            return task
+
+        task = self._deps.store.read(look)
+        if str(seq) not in self._deps.objects.names(checkpoints_of(task)):
+            self._drop_unfinished(task)
+        prefix, name = f"{checkpoints_of(task)}/{seq}", object_name(path)
+        stored = self._put_bounded(prefix, name, stream)
+        try:
+            self._task(secret, epoch, task_id)
+        except GpuServiceError:  # it ended meanwhile, and this was not seen when it did
+            self._deps.objects.delete(f"{prefix}/{name}")
+            raise
+        return stored
+
+    def _put_bounded(self, prefix: str, name: str, stream: BinaryIO) -> StoredObject:
+        conf = self._deps.conf.artifacts
+        others = {**self._deps.objects.sizes(prefix)}
+        others.pop(name, None)
+        if len(others) >= MAX_CHECKPOINT_FILES:
+            raise QuotaExceeded(
+                f"The checkpoint has {MAX_CHECKPOINT_FILES} files; no more are kept.",
+                meta={"limit": "checkpoint_files", "value": MAX_CHECKPOINT_FILES},
+            )
+        room = max(conf.checkpoint_max_bytes - sum(others.values()), 0)
+        try:
+            return self._deps.objects.put(f"{prefix}/{name}", stream, min(conf.max_bytes, room))
+        except TooLarge as error:
+            if room >= conf.max_bytes:
+                raise
+            raise TooLarge(
+                f"The checkpoint is larger than {conf.checkpoint_max_bytes} bytes.",
+                meta={"max_bytes": conf.checkpoint_max_bytes},
+            ) from error
+
+    def _drop_unfinished(self, task: Task) -> None:
+        """Delete what was put of checkpoints that nobody completed."""
+
+        def work(uow: UnitOfWork) -> None:
+            # The lock keeps them from being completed at this moment.
+            uow.tasks.find(Where("id", "eq", task.id), lock=True)
+            sets = uow.checkpoints.find(*_sets_of(task), Where("attempt", "eq", task.attempt))
+            drop_unfinished(
+                self._deps.objects, checkpoints_of(task), {one.object_prefix for one in sets}
+            )
+
+        if self._deps.objects.names(checkpoints_of(task)):
+            self._deps.store.write(work)
 
     def complete_checkpoint(
         self,
@@ -122,26 +183,19 @@ class AgentData:
         seq: int,
         files: Sequence[Mapping[str, Any]],
     ) -> None:
-        """From now on the set may be restored; older sets of the same task go.
+        """From now on the set may be restored; older sets of the same task go, and unfinished ones.
 
         :raises Invalid: when a file of it was not put, or is not as long as said.
         """
         for index, one in enumerate(files):
             check_kept_path(one["path"], f"/files/{index}/path")
-        put = self._task(secret, epoch, task_id)
-        self._check_complete(f"{_prefix(put)}/checkpoints/{seq}", files)
 
-        def work(uow: UnitOfWork) -> list[str]:
+        def work(uow: UnitOfWork) -> tuple[Task, list[str]]:
             task = self._live(uow, secret, epoch, task_id, hold=True)
-            where = (
-                Where("job_id", "eq", task.job_id),
-                Where("index", "eq", task.index),
-                Where("rank", "eq", task.rank),
-            )
-            if uow.checkpoints.count(
-                *where, Where("attempt", "eq", task.attempt), Where("seq", "eq", seq)
-            ):
-                return []
+            prefix, where = f"{checkpoints_of(task)}/{seq}", _sets_of(task)
+            if _is_complete(uow, task, seq):
+                return task, []
+            self._check_complete(prefix, files)
             older = uow.checkpoints.find(*where, order=(("created_at", "desc"),))
             for one in older[1:]:
                 uow.checkpoints.remove(one.id)
@@ -155,25 +209,26 @@ class AgentData:
                     seq=seq,
                     project_id=task.project_id,
                     files=tuple(dict(one) for one in files),
-                    object_prefix=f"{_prefix(task)}/checkpoints/{seq}",
+                    object_prefix=prefix,
                     created_at=uow.now(),
                 )
             )
-            return [one.object_prefix for one in older[1:]]
+            return task, [one.object_prefix for one in older[1:]]
 
-        for prefix in self._deps.store.write(work):
+        task, gone = self._deps.store.write(work)
+        for prefix in gone:
             self._deps.objects.delete(prefix)
+        self._drop_unfinished(task)
 
     def _check_complete(self, prefix: str, files: Sequence[Mapping[str, Any]]) -> None:
+        sizes = self._deps.objects.sizes(prefix)
         for index, one in enumerate(files):
-            try:
-                with self._deps.objects.open(f"{prefix}/{object_name(one['path'])}") as stream:
-                    size = stream.seek(0, os.SEEK_END)
-            except NotFound as error:
+            size = sizes.get(object_name(one["path"]))
+            if size is None:
                 raise Invalid(
                     f"The file {one['path'][:200]!r} of the checkpoint is missing.",
                     pointer=f"/files/{index}/path",
-                ) from error
+                )
             if size != one["size"]:
                 raise Invalid(
                     f"The file {one['path'][:200]!r} has {size} bytes, not {one['size']}.",
@@ -238,9 +293,21 @@ class AgentData:
         return task
 
 
-def _prefix(task: Task) -> str:
-    """Everything of one attempt lies below one prefix."""
-    return f"{task.job_id}/{task.attempt_id}/{task.rank}"
+def _sets_of(task: Task) -> tuple[Where, ...]:
+    """Complete sets of the task's rank, of each attempt."""
+    return (
+        Where("job_id", "eq", task.job_id),
+        Where("index", "eq", task.index),
+        Where("rank", "eq", task.rank),
+    )
+
+
+def _is_complete(uow: UnitOfWork, task: Task, seq: int) -> bool:
+    return bool(
+        uow.checkpoints.count(
+            *_sets_of(task), Where("attempt", "eq", task.attempt), Where("seq", "eq", seq)
+        )
+    )
 
 
 def object_name(path: str) -> str:
@@ -249,21 +316,25 @@ def object_name(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()
 
 
-def check_kept_path(path: str, pointer: str) -> None:
-    """A path under which a file may be kept and shown.
-
-    :raises Invalid: unless it is relative, plain (no ``.`` or ``..``), printable, in Unicode's
-        composed form (NFC) and at most 512 characters long.
-    """
-    check_path(path, pointer)
-    if len(path) > MAX_PATH or path.endswith("/") or "." in path.split("/"):
-        raise Invalid(
-            f"{path[:200]!r} is not a plain path of at most {MAX_PATH} characters.", pointer=pointer
-        )
-    if not path.isprintable() or not unicodedata.is_normalized("NFC", path):
-        raise Invalid(
-            f"{path[:200]!r} is not printable text in the composed form (NFC).", pointer=pointer
-        )
+def checkpoint_fault(ids: Ids, at: datetime, task: Task, fault: Mapping[str, Any]) -> Event:
+    """The event for a job's owner that a running task's checkpoint was not kept, or not whole."""
+    return happening(
+        ids,
+        at,
+        Cause(actor="node"),
+        "job.checkpoint_fault",
+        "job",
+        task.job_id,
+        project_id=task.project_id,
+        outcome="failure",
+        reason=fault["reason"],
+        detail={
+            "index": task.index,
+            "attempt": task.attempt,
+            "rank": task.rank,
+            "message": fault.get("evidence", ""),
+        },
+    )
 
 
 def epoch_of(text: str | None) -> int | None:

@@ -23,6 +23,7 @@ from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.task_environment import order
 from gpuservice.domain.work import Task
+from gpuservice.services.agent_data import checkpoint_fault
 from gpuservice.services.agent_health import AgentHealth, blame_devices
 from gpuservice.services.agent_nodes import AgentNodes, check_instance
 from gpuservice.services.deps import Deps
@@ -185,6 +186,7 @@ class AgentSync:
                 held.get(task.id, []),
                 self._deps.conf.logs.max_bytes,
                 self._deps.conf.artifacts.max_bytes,
+                self._deps.conf.artifacts.checkpoint_max_bytes,
             )
             for task in tasks
             if task.job_id in jobs
@@ -203,21 +205,24 @@ class AgentSync:
         ours = [(tasks[one["task_id"]], one) for one in reports if one["task_id"] in tasks]
         told = {task.job_id for task, report in ours if self._keep_logs(task, report)}
         changed = [(task, report) for task, report in ours if _changes(task, report)]
+        faults = [(task, fault) for task, one in ours if (fault := one.get("checkpoint_fault"))]
+        if changed or faults:
+            self._deps.store.write(lambda uow: self._write(uow, node, changed, faults, instance))
         if changed:
-            self._deps.store.write(lambda uow: self._write(uow, node, changed, instance))
             jobs = tuple(sorted({task.job_id for task, _ in changed}))
             self._deps.hints.send(Hint("attempts", jobs))
             if any(report["state"] == TaskStatus.GONE for _, report in changed):
                 self._deps.hints.send(Hint("jobs"))
         if told:
             self._deps.hints.send(Hint("logs", tuple(sorted(told))))
-        return bool(changed)
+        return bool(changed or faults)
 
     def _write(
         self,
         uow: UnitOfWork,
         node: Node,
         changed: Sequence[tuple[Task, Mapping[str, Any]]],
+        faults: Sequence[tuple[Task, Mapping[str, Any]]],
         instance: str,
     ) -> None:
         """All reports of one sync in one transaction.
@@ -247,6 +252,9 @@ class AgentSync:
                 Where("status", "in", _STAGES[:place]),
                 counted=False,
             )
+        uow.events.add_many(
+            [checkpoint_fault(self._deps.ids, uow.now(), *fault) for fault in faults]
+        )
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:

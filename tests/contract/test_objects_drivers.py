@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
-from gpuservice.domain.errors import NotFound, TooLarge
+from gpuservice.domain.errors import Conflict, NotFound, TooLarge
 from gpuservice.domain.ports import ObjectStore
 from gpuservice.drivers import loader
 
@@ -74,11 +74,47 @@ def test_absent_is_not_found_and_deleting_it_is_fine(store: ObjectStore) -> None
     assert content(store, "job2/a") == b"b"
 
 
+def test_what_lies_below_a_prefix(store: ObjectStore) -> None:
+    assert (list(store.names("job/sets")), dict(store.sizes("job/sets/1"))) == ([], {})
+    for key, size in (("1/a", 3), ("1/b", 0), ("20/a", 1)):
+        store.put(f"job/sets/{key}", BytesIO(b"x" * size), 9)
+    assert sorted(store.names("job/sets")) == ["1", "20"]
+    assert dict(store.sizes("job/sets/1")) == {"a": 3, "b": 0}
+    assert (list(store.names("job/sets/1/a")), dict(store.sizes("job/sets/1/a"))) == ([], {})
+    assert dict(store.sizes("job/sets")) == {}
+
+
+def test_what_is_being_put_counts_but_has_no_key(store: ObjectStore) -> None:
+    class Looks(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            data = super().read(3)
+            seen.append((list(store.names("job")), len(store.sizes("job"))))
+            return data
+
+    seen: list[tuple[list[str], int]] = []
+    store.put("job/a", Looks(b"abcdef"), 9)
+    assert seen[-1] == ([], 1)
+
+
+def test_deleted_while_it_is_put(store: ObjectStore) -> None:
+    class Deletes(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            store.delete("job")
+            return super().read(size)
+
+    with pytest.raises(Conflict):
+        store.put("job/1/a", Deletes(b"abc"), 9)
+    with pytest.raises(NotFound):
+        store.open("job/1/a")
+
+
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "a//b", "", "a/\0b", "a/./b"])
 def test_keys_stay_below_the_root(store: ObjectStore, key: str) -> None:
     for call in (
         lambda: store.put(key, BytesIO(b""), 1),
         lambda: store.open(key),
+        lambda: store.names(key),
+        lambda: store.sizes(key),
         lambda: store.delete(key),
     ):
         with pytest.raises(ValueError):

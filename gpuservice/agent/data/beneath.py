@@ -84,6 +84,15 @@ def open_regular(root: int, names: Sequence[str]) -> int:
     return handle
 
 
+def size(root: int, names: Sequence[str]) -> int:
+    """Bytes of a file; raises ``OSError`` when a part is missing or a link."""
+    parent = open_directory(root, names[:-1])
+    try:
+        return os.stat(names[-1], dir_fd=parent, follow_symlinks=False).st_size
+    finally:
+        os.close(parent)
+
+
 def create(root: int, names: Sequence[str], mode: int = 0o644) -> int:
     """Make or empty a regular file for writing, with its folders; the caller closes it.
 
@@ -108,9 +117,10 @@ def create(root: int, names: Sequence[str], mode: int = 0o644) -> int:
 
 
 def walk(root: int, names: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-    """Everything at or below a name: (parts, kind), kind one of ``file``, ``other``.
+    """Everything at or below a name: (parts, kind), kind one of ``file``, ``deep``, ``other``.
 
-    Directories are entered, not named. ``other``: a link, pipe, device, socket, or too deep.
+    Directories are entered, not named. ``other``: a link, pipe, device or socket. ``deep``: a
+    directory that is nested too deep to be looked into.
 
     :raises OSError: when the name itself is missing or cannot be read.
     """
@@ -124,7 +134,7 @@ def walk(root: int, names: Sequence[str]) -> Iterator[tuple[list[str], str]]:
             yield list(names), "file" if stat.S_ISREG(mode) else "other"
             return
     if len(names) > MAX_DEPTH:
-        yield list(names), "other"
+        yield list(names), "deep"
         return
     here = open_directory(root, names)
     try:

@@ -9,6 +9,7 @@ user id was given up, so what counts are the rights below it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -17,10 +18,11 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from gpuservice.agent import isolation, task_files
 from gpuservice.agent.data import beneath
+from gpuservice.domain.kept import MAX_PATH, unfit
 
 if TYPE_CHECKING:
     from gpuservice.agent.data import addresses
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 #: Seconds between two looks whether the agent is still there.
 _LOOK_S = 0.5
+_TOO_DEEP = f"nested deeper than {beneath.MAX_DEPTH} folders"
 
 
 class DataFault(Exception):
@@ -194,8 +197,10 @@ def _outputs(held: _Work) -> None:
         try:
             names = beneath.parts(str(entry["path"]))
             for found, kind in beneath.walk(held.work, names):
-                if kind != "file":
-                    held.say({"skipped": "/".join(found), "why": "not a regular file"})
+                if kind == "other":
+                    held.say({"skipped": _shown(found), "why": "not a regular file"})
+                elif kind == "deep":
+                    _lose(held, _shown(found), DataFault("data", _TOO_DEEP))
                 elif target:
                     _deliver(held, str(target), found, names)
                 else:
@@ -211,10 +216,21 @@ def _lose(held: _Work, path: str, error: Exception) -> None:
     kind = "permission" if isinstance(error, PermissionError) else "data"
     if isinstance(error, DataFault):
         kind = error.kind
-    held.say({"lost": path, "class": kind, "why": _reason(error)})
+    held.say({"lost": path, "class": kind, "why": _reason(error)[:1000]})
+
+
+def _shown(names: list[str]) -> str:
+    """A path as it is told; messages have no room for the longest."""
+    path = "/".join(names)
+    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
 
 
 def _hand_over(held: _Work, names: list[str]) -> None:
+    """Hand an open file to the agent, or say why it could not be kept."""
+    fault = unfit("/".join(names))
+    if fault is not None:
+        _lose(held, _shown(names), DataFault("data", fault))
+        return
     try:
         handle = beneath.open_regular(held.work, names)
     except (FileNotFoundError, beneath.UnsafePath) as error:
@@ -232,6 +248,7 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
     for key in ("job_id", "attempt", "index", "rank"):
         target = target.replace("{" + key + "}", str(held.task.get(key, "")))
     inner = found[len(names) :] or ([names[-1]] if target.endswith("/") else [])
+    by_url = "/".join(quote(os.fsencode(name)) for name in inner)
     reading = beneath.open_regular(held.work, found)
     size = os.fstat(reading).st_size
     pieces = iter(lambda: os.read(reading, _CHUNK), b"")
@@ -242,7 +259,7 @@ def _deliver(held: _Work, target: str, found: list[str], names: list[str]) -> No
             return
         from gpuservice.agent.data import addresses
 
-        url = target if not inner else f"{target.rstrip('/')}/{'/'.join(inner)}"
+        url = target if not inner else f"{target.rstrip('/')}/{by_url}"
         addresses.put(url, pieces, size, _address_rules(held), float(held.rules["timeout_s"]))
     finally:
         os.close(reading)
@@ -269,11 +286,27 @@ def _create_shared(root: int, names: list[str], target: str) -> int:
 
 
 def _checkpoint(held: _Work) -> None:
-    """Hand over the checkpoint's files; half-written ones (``*.tmp``) are left out."""
+    """List the checkpoint's files with their sizes, then hand them over.
+
+    Half-written ones (``*.tmp``) are left out; so are, with a word, those that cannot be kept.
+    """
     names = beneath.parts(str(held.task["spec"]["checkpoint"]["path"]))
+    listed: list[list[str]] = []
     try:
         for found, kind in beneath.walk(held.work, names):
-            if kind == "file" and not found[-1].endswith(".tmp"):
-                _hand_over(held, found)
+            if kind == "deep":
+                _lose(held, _shown(found), DataFault("data", _TOO_DEEP))
+            elif kind == "file" and not found[-1].endswith(".tmp"):
+                path = "/".join(found)
+                fault = unfit(path)
+                if fault is not None:
+                    _lose(held, _shown(found), DataFault("data", fault))
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    held.say({"listed": path, "size": beneath.size(held.work, found)})
+                    listed.append(found)
     except FileNotFoundError:
         return
+    held.say({"all_listed": True})
+    for found in listed:
+        _hand_over(held, found)

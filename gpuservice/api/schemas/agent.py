@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from gpuservice.api.schemas.pieces import items, maybe, one_of, record, text, whole
+from gpuservice.domain.kept import MAX_CHECKPOINT_FILES
 
 _UUID = text(64, 1)
 _TIME = maybe(text(40, 10))
@@ -77,6 +78,13 @@ _REPORT = record(
     failure=maybe(
         {**record(("class",), evidence=text(4096, 0, "^[^\\x00]*$")), "additionalProperties": True}
     ),
+    checkpoint_fault=maybe(
+        record(
+            ("reason",),
+            reason=text(64, 1, "^[a-z_]+$"),
+            evidence=text(4096, 0, "^[^\\x00]*$"),
+        )
+    ),
     log=maybe(record((), stdout=maybe(_PIECE), stderr=maybe(_PIECE))),
 )
 SYNC = record(
@@ -99,7 +107,7 @@ CHECKPOINT = record(
             size=whole(0, 2**50),
             sha256=text(64, 64, "^[0-9a-f]{64}$"),
         ),
-        10_000,
+        MAX_CHECKPOINT_FILES,
     ),
 )
 LOG_QUERY = {"stream": one_of("stdout", "stderr"), "offset": whole(0, 2**50)}

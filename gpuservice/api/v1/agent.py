@@ -9,6 +9,7 @@ from gpuservice.api.endpoint import Answer, Call, Table
 from gpuservice.api.schemas import agent as schemas
 from gpuservice.api.v1.jobs import chunks
 from gpuservice.domain.errors import Invalid, TooLarge
+from gpuservice.domain.kept import MAX_CHECKPOINT_LIST
 from gpuservice.services.agent_data import epoch_of
 
 TABLE = Table()
@@ -113,7 +114,15 @@ def put_checkpoint(call: Call) -> Answer:
     return Answer(201, {"size": stored.size, "sha256": stored.sha256})
 
 
-@TABLE.add("POST", "/agent/tasks/<id>/checkpoints", None, 200, body=schemas.CHECKPOINT, agent=True)
+@TABLE.add(
+    "POST",
+    "/agent/tasks/<id>/checkpoints",
+    None,
+    200,
+    body=schemas.CHECKPOINT,
+    agent=True,
+    max_body=MAX_CHECKPOINT_LIST,
+)
 def complete_checkpoint(call: Call) -> Answer:
     """Say that a checkpoint is complete."""
     call.services.agent_data.complete_checkpoint(

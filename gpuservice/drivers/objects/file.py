@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from oslo_config import cfg
 
-from gpuservice.domain.errors import NotFound, TooLarge
+from gpuservice.domain.errors import Conflict, NotFound, TooLarge
 from gpuservice.domain.ports import StoredObject
 from gpuservice.drivers.room import writing
 
 _PIECE = 1 << 20
+#: How names of files begin that are still being written.
+_ASIDE = ".put-"
 
 
 class FileObjectStore:
@@ -28,12 +32,15 @@ class FileObjectStore:
     def put(self, key: str, stream: BinaryIO, max_bytes: int) -> StoredObject:
         """Store atomically; raises ``TooLarge`` or ``StoreFull`` with nothing left behind."""
         with writing(self._root):
-            return self._put(key, stream, max_bytes)
+            try:
+                return self._put(key, stream, max_bytes)
+            except FileNotFoundError as error:
+                raise Conflict("The place of the object was deleted meanwhile.") from error
 
     def _put(self, key: str, stream: BinaryIO, max_bytes: int) -> StoredObject:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(prefix=".put-", dir=path.parent)
+        handle, aside = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
         digest, size = hashlib.sha256(), 0
         try:
             with os.fdopen(handle, "wb") as out:
@@ -60,6 +67,27 @@ class FileObjectStore:
             return self._path(key).open("rb")
         except (FileNotFoundError, IsADirectoryError) as error:
             raise NotFound(f"There is no object {key!r}.") from error
+
+    def names(self, prefix: str) -> Sequence[str]:
+        """What lies directly below a prefix."""
+        try:
+            found = os.listdir(self._path(prefix))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(one for one in found if not one.startswith(_ASIDE))
+
+    def sizes(self, prefix: str) -> Mapping[str, int]:
+        """Bytes by name; one that is being put has a name of its own."""
+        try:
+            entries = list(os.scandir(self._path(prefix)))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        found = {}
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        return found
 
     def delete(self, prefix: str) -> None:
         """Remove everything below a prefix, or the one object."""

@@ -30,6 +30,8 @@ class FakeApi:
         self.away = self.revoked = False
         #: Fails syncs that tell of an end; refuses artifacts as too many.
         self.deaf = self.full = False
+        #: The last part of paths that nothing is kept under.
+        self.refused_name = None
         self.unknown_for = 0
         self.stranger = False
         self.secrets, self.lose_answers = 0, 0
@@ -208,6 +210,8 @@ class FakeApi:
                 return self.append(task_id, query["stream"][0], int(query["offset"][0]), body)
         if method == "PUT" and self.full:
             return 403, _error(403, "gpu.quota.exceeded")
+        if method == "PUT" and rest.rsplit("/", 1)[-1] == self.refused_name:
+            return 400, _error(400, "gpu.request.invalid")
         if method == "PUT" and rest.startswith("artifacts/"):
             self.artifacts[task_id, rest[len("artifacts/") :]] = body
             return 201, {"size": len(body), "sha256": hashlib.sha256(body).hexdigest()}

@@ -259,7 +259,16 @@ def test_a_checkpoint_that_is_too_large_is_not_even_copied(api, make_agent, boun
     api.want("t1", script=script, checkpoint={"path": "ckpt/", "interval_s": 1, "ranks": "first"})
     api.until(lambda: api.sets.get("t1"), "the checkpoint before")
     until(lambda: "checkpoint not kept" in agent.log.read_text(), "the refusal")
+    api.until(lambda: faults(api), "word of it while the task runs")
+    assert api.states["t1"] == "running"
     api.stop("t1", grace_s=0)
     assert api.until_gone("t1")["failure"] is None
     assert api.restore == {"ckpt/a": b"good\n"}
+    assert {path for _, _, path in api.checkpoints} == {"ckpt/a"}  # nor sent in part
     assert b"the last checkpoint was not kept" in api.log("t1", "stderr")
+    assert [one["reason"] for one in faults(api)] == ["too_large"]  # once
+
+
+def faults(api):
+    """What was told of checkpoints that were not kept."""
+    return [one["checkpoint_fault"] for one in api.reports if "checkpoint_fault" in one]
