@@ -8,6 +8,7 @@ so that a newer service can talk to an older agent.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,8 +16,14 @@ from typing import Any, Literal
 
 #: Longest piece of one stream that rides in a sync, in bytes; longer ones are posted as logs.
 INLINE_LOG_BYTES = 16 * 1024
+#: Longest evidence of a failure that the service takes; a longer one is cut: what it refuses of
+#: one task, it refuses of all.
+EVIDENCE_CHARACTERS = 4096
 #: Header that carries the node's epoch on every call.
 EPOCH_HEADER = "OpenStack-GPU-Node-Epoch"
+
+#: A report with everything in it but the evidence of a failure and the content of logs.
+_REPORT_BYTES = 512
 
 TaskState = Literal["preparing", "running", "finishing", "gone"]
 
@@ -164,7 +171,8 @@ class Failure:
 
     def dump(self) -> dict[str, str]:
         """The JSON object of a report."""
-        return {"class": self.kind, "evidence": self.evidence}
+        evidence = self.evidence.replace("\0", "?")[:EVIDENCE_CHARACTERS]
+        return {"class": self.kind, "evidence": evidence}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +210,11 @@ class TaskReport:
     timed_out: bool = False
     failure: Failure | None = None
     log: Mapping[str, LogPiece] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON at most, without the content of logs."""
+        return _REPORT_BYTES + (0 if self.failure is None else len(json.dumps(self.failure.dump())))
 
     def dump(self) -> dict[str, Any]:
         """The JSON object of a sync."""
