@@ -38,13 +38,12 @@ from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer
 from gpuservice.agent.probes import probe_for
 from gpuservice.agent.process_runner import ProcessRunner
-from gpuservice.agent.registering import Registering, verdict
+from gpuservice.agent.registering import Registering, registration, verdict
 from gpuservice.agent.runner import Ended, Event, Runner
 from gpuservice.agent.settings import AgentSettings, UserData
-from gpuservice.agent.wire import Registration, SyncRequest
+from gpuservice.agent.wire import SyncRequest
 
 LOG = logging.getLogger(__name__)
-AGENT_VERSION = "1"
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
 #: Longest time that reports are gathered for, seconds.
@@ -171,8 +170,14 @@ class Agent:
                     self._note_news()
 
     def _watch(self, timeout_s: float) -> None:
-        """One look at the runner, one sign of life for the supervisors."""
-        events = self._runner.wait(timeout_s)
+        """One look at the runner, one sign of life for the supervisors; a look that fails may not
+        end the agent, and with it the node."""
+        try:
+            events = self._runner.wait(timeout_s)
+        except OSError:
+            events = ()
+            LOG.exception("the tasks cannot be looked at now")
+            self._closing.wait(timeout_s)
         self._lease.touch()
         for event in events:
             self._take(event)
@@ -275,19 +280,10 @@ class Agent:
                 self._closing.wait(_MAX_BACKOFF_S)
 
     def _register(self) -> None:
-        registration = Registration(
-            bootstrap=self._user_data.bootstrap,
-            secret=self._secret.current,
-            instance=self._instance,
-            fault=self._runner.fault,
-            agent_version=AGENT_VERSION,
-            devices=self._devices,
-            health=tuple(self._probe.health()),
-            capabilities=self._runner.capabilities,
-            vcpus=os.cpu_count() or 1,
-            memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
+        own = (self._user_data.bootstrap, self._secret.current, self._instance)
+        answer = self._client().register(
+            registration(*own, self._runner, self._devices, self._probe.health())
         )
-        answer = self._client().register(registration)
         if self._secret.epoch not in (None, answer.epoch):
             LOG.warning("the node's epoch changed: ending what is left of the old one")
             self._end_all()
@@ -357,21 +353,21 @@ class Agent:
     def _sync(self, wait_s: float) -> tuple[bool, bool]:
         """One exchange; returns whether tasks were started and whether anything changed."""
         epoch = self._epoch
-        reports, pieces = self._hands.reports()
+        said, postponed = self._hands.reports()
         request = SyncRequest(
             epoch=epoch,
             revision=self._hands.revision,
             instance=self._instance,
-            tasks=reports,
+            tasks=tuple(one.report for one in said),
             devices=tuple(self._probe.health()),
-            wait_s=wait_s,
+            wait_s=0 if postponed else wait_s,
             telemetry={"load": os.getloadavg()[0]},
         )
         sent_at = boot_time()
         answer = self._client().sync(request)
         self._in_touch.set()
-        self._hands.logs_taken(pieces)
-        if self._hands.postponed:
+        self._hands.heard(said)
+        if postponed:
             self._note_news()
         if answer.epoch != self._epoch or self._closing.is_set():
             return False, False

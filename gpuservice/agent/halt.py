@@ -16,6 +16,8 @@ def kill_node(state_dir: str, within_s: float = 10) -> None:
     """End all supervisors and tasks whose place is in ``state_dir``, without a result.
 
     No agent may be at work on the directory.
+
+    :raises OSError: when it cannot be told what runs there, as no further file can be opened.
     """
     tasks = f"{os.path.realpath(state_dir)}/tasks"
     for task_id in os.listdir(tasks) if os.path.isdir(tasks) else ():
@@ -24,9 +26,9 @@ def kill_node(state_dir: str, within_s: float = 10) -> None:
         held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
         pid = int(held.get("pid") or 0)
         if pid and held.get("boot") == boot_id():
-            with contextlib.suppress(OSError):
-                handle = os.pidfd_open(pid)
-                if process_tree.start_time(pid) == held.get("start"):
+            handle = process_tree.handle_of(pid, held.get("start"))
+            if handle is not None:
+                with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 os.close(handle)
         order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}

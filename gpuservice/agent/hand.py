@@ -29,6 +29,8 @@ class TaskInHand:
     failure: Failure | None = None
     launched: bool = False
     discarded: bool = False
+    #: The state that the service has heard of.
+    told: TaskState | None = None
     grace_s: float | None = None
     #: The time limit last heard of; the order keeps the one it came with.
     time_limit_s: int | None = field(init=False)
@@ -106,6 +108,11 @@ class TaskInHand:
             self.started_at = result.started_at
         if result.failure_class is not None:
             self.fail(result.failure_class, result.evidence or "")
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the service must hear of it."""
+        return self.told != self.state or bool(self.checkpoint_faults)
 
     def report(self, log: dict[str, LogPiece]) -> TaskReport:
         """What a sync says of it now."""

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuservice.agent.hand import TaskInHand
 from gpuservice.agent.journal import Journal
@@ -16,16 +17,24 @@ from gpuservice.agent.orders import SyncAnswer, TaskOrder
 from gpuservice.agent.runner import Event, Runner, Started
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.task_files import Result
-from gpuservice.agent.wire import INLINE_LOG_BYTES, Failure, LogPiece, TaskReport
+from gpuservice.agent.wire import INLINE_LOG_BYTES, TaskReport
 
+LOG = logging.getLogger(__name__)
 #: All short logs of one sync together, bytes: the service takes bodies of 1 MiB, and base64 and
 #: the rest of the report need room.
 _SYNC_LOG_BYTES = 384 * 1024
+#: All reports of one sync without their logs, bytes, for the same reason.
+_SYNC_REPORT_BYTES = 384 * 1024
 #: How long the names of forgotten tasks are kept, to see through answers that were overtaken.
 _REMEMBER_S = 120
 
-#: What of each task rides in a sync: pieces of its log, and a fault of its checkpoint.
-Pieces = list[tuple[TaskInHand, dict[str, LogPiece], Failure | None]]
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one sync says of a task."""
+
+    hand: TaskInHand
+    report: TaskReport
 
 
 class Hands:
@@ -38,8 +47,6 @@ class Hands:
         self._forgotten: dict[str, float] = {}
         self.revision = 0
         self.closed = False
-        #: Whether the last reports held something back for the next.
-        self.postponed = False
 
     def adopt(self, order: TaskOrder) -> None:
         """Take over a task of an earlier agent; the runner will tell how it stands."""
@@ -177,36 +184,34 @@ class Hands:
             if hand.discarded:
                 self._forget(hand)
 
-    def reports(self) -> tuple[tuple[TaskReport, ...], Pieces]:
-        """What a sync says of every task, and which log bytes ride in it."""
+    def reports(self) -> tuple[tuple[Told, ...], bool]:
+        """What a sync says of the tasks: of all that have news, then of the others, as far as
+        there is room. And whether there is news left for the next one."""
         with self._lock:
-            budget, reports, pieces = _SYNC_LOG_BYTES, [], []
-            self.postponed = False
-            for hand in self._hands.values():
+            room, log_room, postponed = _SYNC_REPORT_BYTES, _SYNC_LOG_BYTES, False
+            said: list[Told] = []
+            for hand in sorted(self._hands.values(), key=lambda one: not one.has_news):
                 if hand.discarded:
                     continue
-                report = replace(hand.report({}), checkpoint_fault=None)
-                if hand.state in ("running", "gone"):
-                    if budget > 2 * INLINE_LOG_BYTES:
-                        log = hand.logs.inline(end=hand.state == "gone")
-                        budget -= sum(len(piece.data) for piece in log.values())
-                        report = hand.report(log)
-                        if report.checkpoint_fault is not None:
-                            budget -= 6 * len(report.checkpoint_fault.evidence)  # in JSON
-                        pieces.append((hand, log, report.checkpoint_fault))
-                    elif hand.state == "gone":  # its last words have no room in this sync
-                        report = replace(report, state="finishing")
-                        self.postponed = True
-                reports.append(report)
-            return tuple(reports), pieces
+                for_logs = log_room > 2 * INLINE_LOG_BYTES
+                report = _with_log(hand) if for_logs else _without_log(hand)
+                if report.size > room:
+                    postponed = postponed or hand.has_news
+                    continue
+                room -= report.size
+                log_room -= sum(len(piece.data) for piece in report.log.values())
+                postponed = postponed or (report.state != hand.state and not for_logs)
+                said.append(Told(hand, report))
+            return tuple(said), postponed
 
-    def logs_taken(self, pieces: Pieces) -> None:
-        """The service answered, so it has these bytes."""
+    def heard(self, said: Sequence[Told]) -> None:
+        """The service answered, so it knows these reports and has their bytes."""
         with self._lock:
-            for hand, log, fault in pieces:
-                hand.logs.taken(log)
-                if fault in hand.checkpoint_faults:
-                    hand.checkpoint_faults.remove(fault)
+            for one in said:
+                one.hand.told = one.report.state
+                one.hand.logs.taken(one.report.log)
+                if one.report.checkpoint_fault in one.hand.checkpoint_faults:
+                    one.hand.checkpoint_faults.remove(one.report.checkpoint_fault)
 
     def logs_waiting(self) -> list[TaskInHand]:
         """Running tasks with output that was not handed over yet."""
@@ -275,3 +280,20 @@ class Hands:
         )
         self._forgotten[task_id] = now
         self._runner.clean(task_id)
+
+
+def _with_log(hand: TaskInHand) -> TaskReport:
+    """The report with the log bytes that ride in it."""
+    if hand.state not in ("running", "gone"):
+        return hand.report({})
+    try:
+        return hand.report(hand.logs.inline(end=hand.state == "gone"))
+    except OSError as error:
+        LOG.warning("task %s: its log cannot be read now: %s", hand.order.task_id, error)
+        return _without_log(hand)
+
+
+def _without_log(hand: TaskInHand) -> TaskReport:
+    """The report without a log; the end of a task waits for one that has its last words."""
+    report = hand.report({})
+    return report if report.state != "gone" else replace(report, state="finishing", failure=None)

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
 from gpuservice.agent.client import AgentClient
-from gpuservice.agent.errors import LogGap, Refused
+from gpuservice.agent.errors import ApiAway, LogGap, Refused
 from gpuservice.agent.logfiles import STREAMS, SegmentReader, SegmentWriter
 from gpuservice.agent.wire import INLINE_LOG_BYTES, LogPiece
 
 LOG = logging.getLogger(__name__)
+#: More bytes than ride in a sync.
+_MANY = 1 << 40
 
 
 class LogCursor:
@@ -29,15 +32,19 @@ class LogCursor:
         )
 
     def backlog(self) -> int:
-        """Bytes of the longer waiting stream."""
-        return max(
-            (
-                reader.size() - self._taken[stream]
-                for stream, reader in self._readers.items()
-                if stream not in self._full
-            ),
-            default=0,
-        )
+        """Bytes of the longer waiting stream; many, where that cannot be told now."""
+        try:
+            return max(
+                (
+                    reader.size() - self._taken[stream]
+                    for stream, reader in self._readers.items()
+                    if stream not in self._full
+                ),
+                default=0,
+            )
+        except OSError as error:
+            LOG.warning("task %s: its log cannot be read now: %s", self._task_id, error)
+            return _MANY
 
     def inline(self, end: bool, most: int = INLINE_LOG_BYTES) -> dict[str, LogPiece]:
         """Short pieces to ride in a sync; a stream with more waiting goes by ``ship``."""
@@ -62,7 +69,14 @@ class LogCursor:
         """Post streams in chunks until at most ``leave`` bytes of each wait.
 
         :raises ApiAway, Fenced, Revoked: from the client; what was taken stays taken.
+        :raises ApiAway: when a stream cannot be read now, too: later it is tried again.
         """
+        try:
+            self._ship(client, wanted, leave)
+        except OSError as error:
+            raise ApiAway(f"a log cannot be read now: {error}") from error
+
+    def _ship(self, client: AgentClient, wanted: Callable[[], bool], leave: int) -> None:
         for stream, reader in self._readers.items():
             while (
                 wanted()
@@ -100,7 +114,8 @@ class LogCursor:
         self._taken[stream] = max(self._taken[stream], offset)
         reader = self._readers.get(stream)
         if reader is not None:
-            reader.forget(self._taken[stream])
+            with contextlib.suppress(OSError):  # what stays is removed with the task
+                reader.forget(self._taken[stream])
 
     def _resume(self, stream: str, offset: int, wanted: int) -> None:
         """Go to where the service stands; what lies before the first kept byte is lost."""

@@ -10,32 +10,28 @@ import os
 import selectors
 import shutil
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gpuservice.agent import probing, process_tree, task_files
-from gpuservice.agent.cgroups import TaskGroup
+from gpuservice.agent import open_files, probing, task_files
 from gpuservice.agent.device_nodes import DeviceNodes, Unfilterable
-from gpuservice.agent.lease import boot_id
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.runner import DataMessage, Ended, Event, LaunchError, Started
 from gpuservice.agent.sandbox import Sandbox
 from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.spawning import Spawner
+from gpuservice.agent.supervisors import Supervisors
 from gpuservice.agent.task_files import Result
 from gpuservice.agent.task_places import TaskPlaces
 from gpuservice.agent.uids import UidPool, UidsExhausted
 from gpuservice.agent.wire import Capabilities, WireError
 
 LOG = logging.getLogger(__name__)
-#: How long a sweep after a dead supervisor may take before what is left is reported, seconds.
-_SWEEP_S = 10
-#: Seconds within which a supervisor claims its task; later the spawner is looked at.
-_CLAIM_S = 30
+#: How long a new agent waits for files to be free, to read what an earlier one left, seconds.
+_ADOPT_S = 60.0
 
 #: Errors that what was ordered causes, not the node.
 _OF_THE_TASK = frozenset(
@@ -51,12 +47,11 @@ class ProcessRunner:
     ) -> None:
         self._tasks = f"{state_dir}/tasks"
         self._error_log = f"{state_dir}/spawner.log"
-        self._boot = boot_id()
-        self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
-        self._watched: dict[str, int] = {}
-        self._unclaimed: dict[str, float] = {}
         self._events: deque[Event] = deque()
+        self._supervisors = Supervisors(self._tasks, self._selector, self._ended)
+        #: Tasks that could not be cleaned yet.
+        self._uncleaned: set[str] = set()
         self._wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         os.makedirs(self._tasks, exist_ok=True)
@@ -85,17 +80,16 @@ class ProcessRunner:
         found = []
         for task_id in sorted(os.listdir(self._tasks)):
             directory = self._directory(task_id)
-            order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+            order = _read_in_time(f"{directory}/{task_files.ORDER}") or {}
             try:
                 found.append(TaskOrder.parse(order["task"]))
             except (KeyError, WireError):
                 self.clean(task_id)
                 continue
-            started = task_files.read_json(f"{directory}/{task_files.STARTED}")
+            started = _read_in_time(f"{directory}/{task_files.STARTED}")
             if started is not None:
                 self._events.append(Started(task_id, float(started["started_at"])))
-            task_files.claim(directory, {"pid": 0, "start": 0, "boot": self._boot})
-            self._attach(task_id)
+            self._supervisors.adopt(task_id)
         return found
 
     def prepare(self, order: TaskOrder, env: Mapping[str, str]) -> str:
@@ -113,8 +107,7 @@ class ProcessRunner:
 
     def launch(self, task_id: str) -> None:
         """Hand the task to a new supervisor."""
-        with self._lock:
-            self._unclaimed[task_id] = time.monotonic()
+        self._supervisors.expect(task_id)
         try:
             self._spawner.request(self._launch_request(task_id, self._sandbox))
         except OSError as error:
@@ -140,11 +133,7 @@ class ProcessRunner:
             LOG.error("task %s: the wish %r cannot be written: %s", task_id, name, error)
             if name == task_files.STOP:  # its end must not wait for room on the disk
                 number = signal.SIGKILL
-        with self._lock:
-            handle = self._watched.get(task_id)
-            if handle is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(handle, number)
+        self._supervisors.signal(task_id, number)
 
     def helper(self, task_id: str, kind: str) -> AbstractContextManager[Iterator[DataMessage]]:
         """Start a data helper for the task."""
@@ -158,12 +147,15 @@ class ProcessRunner:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
             elif key.data is not None:
-                self._finish(str(key.data))
+                self._supervisors.take_end(str(key.data))
         for message in self._spawner.heard():
             self._hear(message)
         if not self._spawner.alive:
             self._replace_spawner()
-        self._look_at_unclaimed()
+        self._supervisors.look_at_unclaimed()
+        if self._supervisors.look_again():
+            for task_id in [self._uncleaned.pop() for _ in range(len(self._uncleaned))]:
+                self.clean(task_id)
         found = list(self._events)
         self._events.clear()
         return found
@@ -183,7 +175,12 @@ class ProcessRunner:
     def clean(self, task_id: str) -> None:
         """Remove the place and give the user id back."""
         directory = self._directory(task_id)
-        order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+        try:
+            order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
+        except OSError as error:  # its user id would be lost
+            LOG.warning("task %s is cleaned later: %s", task_id, error)
+            self._uncleaned.add(task_id)
+            return
         shutil.rmtree(directory, ignore_errors=True)
         uid = (order.get("launch") or {}).get("uid")
         if uid is not None and self._uids is not None:
@@ -196,10 +193,7 @@ class ProcessRunner:
     def close(self) -> None:
         """End the spawner and close handles; supervisors go on."""
         self._spawner.close()
-        with self._lock:
-            for handle in self._watched.values():
-                os.close(handle)
-            self._watched.clear()
+        self._supervisors.close()
         self._selector.close()
         os.close(self._wake)
         os.close(self._wake_end)
@@ -226,6 +220,9 @@ class ProcessRunner:
         finally:
             self.clean(task_id)
 
+    def _ended(self, task_id: str, result: Result) -> None:
+        self._events.append(Ended(task_id, result))
+
     def _directory(self, task_id: str) -> str:
         return f"{self._tasks}/{task_id}"
 
@@ -249,82 +246,40 @@ class ProcessRunner:
     def _hear(self, message: Mapping[str, Any]) -> None:
         task_id = str(message["task_id"])
         if message["event"] == "started":
-            held = task_files.read_json(f"{self._directory(task_id)}/{task_files.STARTED}")
+            try:
+                held = task_files.read_json(f"{self._directory(task_id)}/{task_files.STARTED}")
+            except OSError:
+                held = {"started_at": time.time()}  # so it was told just now
             if held is not None:
                 self._events.append(Started(task_id, float(held["started_at"])))
-        elif task_id in self._unclaimed:
-            if message["event"] == "refused":
-                LOG.error("task %s: %s", task_id, message.get("evidence"))
-                task_files.claim(self._directory(task_id), {"pid": 0, "start": 0, "boot": ""})
-            self._attach(task_id)
+            return
+        refused = message["event"] == "refused"
+        if refused:
+            LOG.error("task %s: %s", task_id, message.get("evidence"))
+        self._supervisors.heard_of(task_id, refused)
 
     def _replace_spawner(self) -> None:
         """A new spawner for a dead one; what the old one forked is found by its claims."""
-        LOG.error("the spawner died; starting another")
-        self._selector.unregister(self._spawner.events)
-        self._spawner.close()
-        self._spawner = self._start_spawner()
-        self._look_at_unclaimed(within_s=0)
+        if self._spawner.events.fileno() >= 0:
+            LOG.error("the spawner died; starting another")
+            self._selector.unregister(self._spawner.events)
+            self._spawner.close()
+        try:
+            self._spawner = self._start_spawner()
+        except OSError as error:
+            LOG.warning("no other spawner can be started now: %s", error)
+            return
+        self._supervisors.look_at_unclaimed(within_s=0)
 
-    def _look_at_unclaimed(self, within_s: float = _CLAIM_S) -> None:
-        """Tasks whose supervisor did not claim them in time never get one."""
-        late = time.monotonic() - within_s
-        with self._lock:
-            overdue = [task_id for task_id, since in self._unclaimed.items() if since <= late]
-        for task_id in overdue:
-            task_files.claim(self._directory(task_id), {"pid": 0, "start": 0, "boot": self._boot})
-            self._attach(task_id)
 
-    def _attach(self, task_id: str) -> None:
-        """Watch the task's supervisor, or take its end if there is none (any more)."""
-        with self._lock:
-            self._unclaimed.pop(task_id, None)
-        held = task_files.read_json(f"{self._directory(task_id)}/{task_files.SUPERVISOR}") or {}
-        pid = int(held.get("pid") or 0)
-        if pid and held.get("boot") == self._boot:
-            with contextlib.suppress(OSError):
-                handle = os.pidfd_open(pid)
-                if process_tree.start_time(pid) == held.get("start"):
-                    with self._lock:
-                        self._watched[task_id] = handle
-                    self._selector.register(handle, selectors.EVENT_READ, task_id)
-                    if os.path.exists(f"{self._directory(task_id)}/{task_files.STOP}"):
-                        signal.pidfd_send_signal(handle, signal.SIGUSR1)
-                    return
-                os.close(handle)
-        self._finish(task_id)
-
-    def _finish(self, task_id: str) -> None:
-        """The supervisor is gone: take its result, or make sure that nothing is left."""
-        with self._lock:
-            handle = self._watched.pop(task_id, None)
-        if handle is not None:
-            self._selector.unregister(handle)
-            os.close(handle)
-        directory = self._directory(task_id)
-        result = task_files.load_result(directory)
-        if result is None:
-            result = self._lost(directory)
-        self._events.append(Ended(task_id, result))
-
-    def _lost(self, directory: str) -> Result:
-        order = task_files.read_json(f"{directory}/{task_files.ORDER}") or {}
-        launch = order.get("launch") or {}
-        held = task_files.read_json(f"{directory}/{task_files.SUPERVISOR}") or {}
-        left = process_tree.sweep(directory, launch.get("uid"), _SWEEP_S)
-        TaskGroup(launch.get("groups") or {}, directory).remove()
-        evidence = (
-            "its supervisor ended without a result"
-            if held.get("pid")
-            else "no supervisor took it up before the agent or its spawner ended"
-        )
-        if left:
-            evidence += f"; processes that cannot be ended: {left}"
-        started = task_files.read_json(f"{directory}/{task_files.STARTED}") or {}
-        return Result(
-            started_at=started.get("started_at"),
-            ended_at=time.time(),
-            cause="lost",
-            failure_class="node_failure",
-            evidence=evidence,
-        )
+def _read_in_time(path: str) -> Any:
+    """As ``read_json``, once a file can be opened: an agent that cannot read what it finds would
+    end, and with it its node."""
+    until = time.monotonic() + _ADOPT_S
+    while True:
+        try:
+            return task_files.read_json(path)
+        except OSError as error:
+            if not open_files.all_in_use(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.1)

@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 
-from gpuservice.agent import isolation
+from gpuservice.agent import isolation, open_files
 
 #: In the environment of every process of a task, so that strays can be told by it: the task's
 #: directory, since the id alone may be another's where several agents share a machine.
@@ -19,14 +20,38 @@ def start_time(pid: int | str) -> int | None:
     """When a process started, in clock ticks since boot; null if there is none of that pid.
 
     Together with pid and boot id it names a process for ever (proc(5), field 22 of stat).
+
+    :raises OSError: when it cannot be told because no further file can be opened.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except OSError:
+    except OSError as error:
+        if open_files.all_in_use(error):
+            raise
         return None
     fields = text[text.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def handle_of(pid: int, start: int | None) -> int | None:
+    """A file that stands for a process (pidfd) that started then; null if it is there no more.
+
+    :raises OSError: as :func:`start_time`.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        if open_files.all_in_use(error):
+            raise
+        return None
+    is_it = False
+    try:
+        is_it = start_time(pid) == start
+    finally:
+        if not is_it:
+            os.close(handle)
+    return handle if is_it else None
 
 
 def descendants(root: int) -> list[int]:
@@ -52,26 +77,42 @@ def descendants(root: int) -> list[int]:
 
 
 def of_task(place: str) -> list[int]:
-    """Every live process that carries the mark of the task of this directory."""
+    """Every live process that carries the mark of the task of this directory.
+
+    :raises OSError: when that cannot be told because no further file can be opened.
+    """
     mark = os.fsencode(f"{MARKER}={place}")
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            with _gone_meanwhile(), open(f"/proc/{name}/environ", "rb") as file:
                 if mark in file.read().split(b"\0"):
                     found.append(int(name))
     return found
 
 
 def of_uid(uid: int) -> list[int]:
-    """Every live process of a user id."""
+    """Every live process of a user id.
+
+    :raises OSError: as :func:`of_task`.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError):
+            with _gone_meanwhile():
                 if os.stat(f"/proc/{name}").st_uid == uid and start_time(name) is not None:
                     found.append(int(name))
     return found
+
+
+@contextlib.contextmanager
+def _gone_meanwhile() -> Iterator[None]:
+    """A process that ended, or is another user's, is none of those looked for."""
+    try:
+        yield
+    except OSError as error:
+        if open_files.all_in_use(error):
+            raise
 
 
 def kill_each(pids: list[int]) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from types import FrameType
 
+from gpuservice.agent import open_files
 from gpuservice.agent.agent import Agent, AgentRefused
 from gpuservice.agent.credentials import StateDirectoryBusy
 from gpuservice.agent.probes.nvml import NvmlUnavailable
@@ -57,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     os.umask(0o077)
+    open_files.raise_limit()
     try:
         with open(given.user_data, encoding="utf-8") as file:
             user_data = UserData.parse(json.load(file))

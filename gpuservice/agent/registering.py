@@ -10,12 +10,17 @@ runs there at once.
 
 from __future__ import annotations
 
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gpuservice.agent.errors import ApiError, Revoked
+from gpuservice.agent.runner import Runner
 from gpuservice.agent.settings import UserData
+from gpuservice.agent.wire import Device, DeviceHealth, Registration
+
+AGENT_VERSION = "1"
 
 #: The pause between two tries grows between these, seconds.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
@@ -69,6 +74,29 @@ class Registering:
             return None
         pause, self._pause_s = self._pause_s, min(self._pause_s * 2, _LONGEST_PAUSE_S)
         return min(pause * random.uniform(0.5, 1.0), left)
+
+
+def registration(
+    bootstrap: str,
+    secret: str,
+    instance: str,
+    runner: Runner,
+    devices: tuple[Device, ...],
+    health: Iterable[DeviceHealth],
+) -> Registration:
+    """What this machine says of itself."""
+    return Registration(
+        bootstrap=bootstrap,
+        secret=secret,
+        instance=instance,
+        fault=runner.fault,
+        agent_version=AGENT_VERSION,
+        devices=devices,
+        health=tuple(health),
+        capabilities=runner.capabilities,
+        vcpus=os.cpu_count() or 1,
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20),
+    )
 
 
 def verdict(error: Exception, user_data: UserData) -> str:

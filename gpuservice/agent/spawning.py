@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from gpuservice.agent import open_files
 from gpuservice.agent.runner import DataMessage
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Spawner:
                 env={"LANG": "C.UTF-8"},
                 start_new_session=True,
             )
+        open_files.give_first_limit(self._process.pid)
         self.events = ours
         self.events.setblocking(False)
 
@@ -77,7 +79,7 @@ class Spawner:
     def heard(self) -> list[dict[str, Any]]:
         """Every event that is there now."""
         found = []
-        with contextlib.suppress(BlockingIOError, ConnectionError):
+        with contextlib.suppress(OSError):  # nothing (more) there, or it is dead
             while data := self.events.recv(_MESSAGE_BYTES):
                 event = event_of(data)
                 if event is not None:

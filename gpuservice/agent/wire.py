@@ -8,6 +8,7 @@ so that a newer service can talk to an older agent.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,12 +17,16 @@ from typing import Any, Literal
 
 #: Longest piece of one stream that rides in a sync, in bytes; longer ones are posted as logs.
 INLINE_LOG_BYTES = 16 * 1024
+#: Longest evidence of a failure that the service takes; a longer one is cut: what it refuses of
+#: one task, it refuses of all.
+EVIDENCE_CHARACTERS = 4096
 #: Header that carries the node's epoch on every call.
 EPOCH_HEADER = "OpenStack-GPU-Node-Epoch"
-#: Characters of evidence that the service takes, and those it does not: one report that is
-#: refused would cost the node its sync.
-_EVIDENCE = 4096
+#: Characters that the service does not take in evidence, for which the same holds.
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+#: A report with everything in it but the evidence of a failure and the content of logs.
+_REPORT_BYTES = 512
 
 TaskState = Literal["preparing", "running", "finishing", "gone"]
 
@@ -170,7 +175,7 @@ class Failure:
     def dump(self) -> dict[str, str]:
         """The JSON object of a report: evidence may name anything, the service takes text only."""
         shown = _UNSHOWN.sub(lambda found: f"\\x{ord(found[0]):02x}", self.evidence)
-        return {"class": self.kind, "evidence": shown[:_EVIDENCE]}
+        return {"class": self.kind, "evidence": shown[:EVIDENCE_CHARACTERS]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,12 @@ class TaskReport:
     failure: Failure | None = None
     checkpoint_fault: Failure | None = None
     log: Mapping[str, LogPiece] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its JSON at most, without the content of logs."""
+        said = [one for one in (self.failure, self.checkpoint_fault) if one is not None]
+        return _REPORT_BYTES + sum(len(json.dumps(one.dump())) for one in said)
 
     def dump(self) -> dict[str, Any]:
         """The JSON object of a sync."""

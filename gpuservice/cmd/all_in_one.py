@@ -18,9 +18,15 @@ from gpuservice.api.metrics import RequestMetrics
 from gpuservice.cmd import geometry
 from gpuservice.cmd.embedded_guests import EmbeddedGuests
 from gpuservice.cmd.heartbeat import beating
-from gpuservice.cmd.lifetime import configuration, plainly, run_until_signalled, start_logging
-from gpuservice.cmd.seeding import seed
-from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
+from gpuservice.cmd.lifetime import configuration, plainly, run_until_signalled, start_serving
+from gpuservice.cmd.parts import Parts
+from gpuservice.cmd.seeding import NotReady, seed
+from gpuservice.cmd.serving import (
+    Listener,
+    MetricsListener,
+    refuse_open_noauth,
+    refuse_too_many_agents,
+)
 from gpuservice.db import migrations
 
 PROGRAM = "gpuservice-all-in-one"
@@ -140,8 +146,9 @@ def main(argv: list[str] | None = None) -> int:
     state = Path(given.state_dir).resolve()
     lock = _take(state)
     conf = _configure(given)
-    start_logging(conf, PROGRAM)
+    start_serving(conf, PROGRAM)
     refuse_open_noauth(conf, PROGRAM)
+    refuse_too_many_agents(PROGRAM, geometry.hosts(conf))
     geometry.look_at_cards(conf)
     core = bootstrap.core(conf, shared_bus=False)
     migrations.upgrade(core.store.engine)
@@ -161,34 +168,39 @@ def _run(core: bootstrap.Core, state: Path, stop: threading.Event, stop_tasks: b
     services = bootstrap.services(core)
     metrics = RequestMetrics()
     application = bootstrap.application(core, services, metrics.observe)
-    listener = Listener(core.conf, application, services.waiting_room.close)
+    agents = geometry.hosts(core.conf)
+    listener = Listener(core.conf, application, services.waiting_room.close, agents)
     served = MetricsListener(core.conf, metrics.registry)
     core.conf.set_default("public_url", listener.url, "api")
     guests = EmbeddedGuests(core.conf, state / "agents", stop_tasks, listener.url)
     conductor, scheduler = bootstrap.conductor(core), bootstrap.scheduler(core)
-    parts = [
-        threading.Thread(target=target, args=(stop,), name=name)
-        for name, target in (
-            ("http", listener.run),
-            ("conductor", conductor.run),
-            ("scheduler", scheduler.run),
-            ("guests", guests.run),
-        )
-    ]
+    parts = Parts(
+        PROGRAM,
+        stop,
+        {
+            "http": listener.run,
+            "conductor": conductor.run,
+            "scheduler": scheduler.run,
+            "guests": guests.run,
+        },
+    )
     geometry.keep(core.conf, state)
-    for part in parts:
-        part.start()
+    parts.start()
     try:
         seed(services, stop)
         if not stop.is_set():
             print(f"gpuservice ready at {listener.url}", flush=True)
+    except NotReady as error:
+        stop.set()
+        raise SystemExit(f"{PROGRAM}: {error}") from error
     except BaseException:
         stop.set()
         raise
     finally:
-        for part in parts:
-            part.join()
-        served.close()
+        try:
+            parts.join()
+        finally:
+            served.close()
 
 
 if __name__ == "__main__":

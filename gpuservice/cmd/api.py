@@ -14,7 +14,7 @@ from gpuservice.cmd.lifetime import (
     plainly,
     refuse_sqlite,
     run_until_signalled,
-    start_logging,
+    start_serving,
 )
 from gpuservice.cmd.serving import Listener, MetricsListener, refuse_open_noauth
 
@@ -25,7 +25,7 @@ PROGRAM = "gpuservice-api"
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM."""
     conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)
-    start_logging(conf, PROGRAM)
+    start_serving(conf, PROGRAM)
     refuse_sqlite(conf, PROGRAM)
     refuse_open_noauth(conf, PROGRAM)
     core = bootstrap.core(conf)

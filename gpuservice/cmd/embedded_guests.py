@@ -78,19 +78,22 @@ class EmbeddedGuests:
 
         A server is often deleted only after its guest was halted, so it is looked for again.
         """
-        for place in self._directory.iterdir():
-            if place.name not in self._agents and self._state.server(place.name) is None:
-                kill_node(str(place))
-                shutil.rmtree(place, ignore_errors=True)
+        for place in list(self._directory.iterdir()):
+            try:
+                if place.name not in self._agents and self._state.server(place.name) is None:
+                    kill_node(str(place))
+                    shutil.rmtree(place, ignore_errors=True)
+            except Exception:  # the others are not to wait for it
+                LOG.exception("What is left in %s cannot be removed now", place)
 
     def _agent(
         self, server_id: str, path: Path, end: threading.Event, kill: threading.Event
     ) -> None:
-        user_data = replace(
-            UserData.parse(json.loads(path.read_text(encoding="utf-8"))), api_url=self._api_url
-        )
-        agent = Agent(user_data, str(self._directory / server_id), self._settings(server_id))
         try:
+            user_data = replace(
+                UserData.parse(json.loads(path.read_text(encoding="utf-8"))), api_url=self._api_url
+            )
+            agent = Agent(user_data, str(self._directory / server_id), self._settings(server_id))
             agent.run(end, stop_tasks=kill)
         except AgentRefused as refused:
             LOG.info("The agent of server %s ended: %s", server_id, refused)

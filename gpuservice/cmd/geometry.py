@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from gpuservice.domain.errors import CloudError, Misconfigured
-from gpuservice.drivers import loader
+from gpuservice.drivers import durable_files, loader
 
 _FILE = "geometry.json"
 #: Argument -> option group, option and what it is at a first start that does not say it.
@@ -44,10 +44,22 @@ def decide(conf: cfg.ConfigOpts, state: Path, given: Mapping[str, Any]) -> None:
 
 
 def keep(conf: cfg.ConfigOpts, state: Path) -> None:
-    """Write down what was decided, for the starts to come."""
-    scratch = state / f"{_FILE}.new"
-    scratch.write_text(json.dumps(_now(conf)), encoding="utf-8")
-    scratch.replace(state / _FILE)
+    """Write down what was decided, for the starts to come, where it is not written yet.
+
+    :raises Misconfigured: when that cannot be written.
+    """
+    now = _now(conf)
+    if _kept(state) == now:
+        return
+    try:
+        durable_files.replace(state / _FILE, json.dumps(now))
+    except OSError as error:
+        raise Misconfigured(f"{state / _FILE} cannot be written: {error}") from error
+
+
+def hosts(conf: cfg.ConfigOpts) -> int:
+    """How many hosts there are, each with an agent of its own in this process."""
+    return int(conf.simulated.hosts) if conf.cloud.driver == "simulated" else 1
 
 
 def look_at_cards(conf: cfg.ConfigOpts) -> None:
@@ -76,9 +88,16 @@ def _kept(state: Path) -> dict[str, Any]:
         kept = json.loads((state / _FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise Misconfigured(f"{state / _FILE} cannot be read: {error}") from error
-    return kept if isinstance(kept, dict) else {}
+    except ValueError:
+        kept = None
+    if not isinstance(kept, dict):
+        raise Misconfigured(
+            f"{state / _FILE} is not whole: remove it, and start with the arguments that the "
+            "state directory was begun with"
+        )
+    return kept
 
 
 def _flag(argument: str) -> str:

@@ -15,6 +15,7 @@ from oslo_config import cfg
 from oslo_log import log as oslo_logging
 
 from gpuservice import version
+from gpuservice.agent import open_files
 from gpuservice.conf import opts
 from gpuservice.domain.errors import Misconfigured
 from gpuservice.messaging.bus import BusMisconfigured
@@ -69,6 +70,13 @@ def plainly(program: str) -> Iterator[None]:
         yield
     except (cfg.Error, Misconfigured, BusMisconfigured) as error:
         raise SystemExit(f"{program}: {' '.join(str(error).split())}") from error
+
+
+def start_serving(conf: cfg.ConfigOpts, program: str) -> None:
+    """What programs that go on running begin with: as many open files as may be, and oslo.log as
+    configured."""
+    open_files.raise_limit()
+    start_logging(conf, program)
 
 
 def start_logging(conf: cfg.ConfigOpts, program: str) -> None:

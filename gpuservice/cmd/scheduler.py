@@ -12,7 +12,7 @@ from gpuservice.cmd.lifetime import (
     plainly,
     refuse_sqlite,
     run_until_signalled,
-    start_logging,
+    start_serving,
 )
 
 PROGRAM = "gpuservice-scheduler"
@@ -22,7 +22,7 @@ PROGRAM = "gpuservice-scheduler"
 def main(argv: list[str] | None = None) -> int:
     """Run until SIGTERM."""
     conf = configuration(sys.argv[1:] if argv is None else argv, PROGRAM)
-    start_logging(conf, PROGRAM)
+    start_serving(conf, PROGRAM)
     refuse_sqlite(conf, PROGRAM)
     core = bootstrap.core(conf)
     try:

@@ -52,9 +52,13 @@ def create_engine(
     """
     try:
         return _create_engine(url, pool_size, max_overflow, max_retries, retry_interval)
+    except ValueError:
+        # What it says may be a part of the password.
+        said = "it is no URL; is the port a number, and are / # ? @ in the password escaped?"
     except (ArgumentError, ImportError, DBConnectionError) as error:
-        name = url.partition("://")[0] if "://" in url else "of no kind"
-        raise Misconfigured(f"[database] connection cannot be used ({name}): {error}") from error
+        said = str(error)
+    name = url.partition("://")[0] if "://" in url else "of no kind"
+    raise Misconfigured(f"[database] connection cannot be used ({name}): {said}")
 
 
 def _create_engine(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.ledger import NOBODY, Bools, Ints, Ledger
 from gpuservice.planner.snapshot import Request
 
-#: More tasks than any gang has: the capacity of a node for tasks that take nothing.
+#: More tasks than any gang has: what bounds nothing.
 PLENTY = 1 << 30
 
 
@@ -75,8 +76,8 @@ def device_slots(ledger: Ledger, request: Request, project: int) -> Ints:
 
 
 def host_slots(ledger: Ledger, request: Request) -> Ints:
-    """(N,): tasks by CPU and memory alone."""
-    slots = np.full(ledger.cpus.shape, PLENTY, dtype=np.int64)
+    """(N,): tasks by CPU, memory and the number of tasks that a node may have."""
+    slots: Ints = np.maximum(MAX_TASKS_PER_NODE - ledger.tasks, 0)
     if request.vcpus:
         slots = np.minimum(slots, np.maximum(ledger.cpus, 0) // request.vcpus)
     if request.memory_mib:

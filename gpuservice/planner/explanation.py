@@ -19,6 +19,7 @@ from gpuservice.planner.reason_text import sentence
 from gpuservice.planner.shortfall import (
     Numbers,
     growth,
+    host_facts,
     isolation_facts,
     largest_ever,
     numbers,
@@ -120,10 +121,11 @@ class Explainer:
         known = self._known(left)
         if word == Reason.IMPOSSIBLE:
             facts = {**known, **largest_ever(self._state, job)}
-            code = why_impossible(self._state, job)
             found = [_fact(word, facts)]
-            if code is not None:
-                found.append(_fact(code, facts))
+            because = why_impossible(self._state, job)
+            if because is not None:
+                code, more = because
+                found.append(_fact(code, {**facts, **more}))
             return tuple(found)
         if word == Reason.PROJECT_QUOTA:
             return (_fact(word, {**known, **quota_facts(self._state, job)}),)
@@ -134,6 +136,8 @@ class Explainer:
         code = why_not_now(self._state, job, known)
         if code == Reason.ISOLATION:
             known = {**known, **isolation_facts(self._state, job)}
+        if code == Reason.HOST_RESOURCES:
+            known = {**known, **host_facts(self._state, job)}
         found = [_fact(code, known)]
         found.extend(_fact(code, facts) for code, facts in growth(self._state, self._wanted, job))
         if outranked:

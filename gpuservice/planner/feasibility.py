@@ -89,6 +89,11 @@ class Feasibility:
             self._answers[key] = self._fits(request, pools)
         return self._answers[key]
 
+    def possible_uncrowded(self, request: Request, pools: tuple[str, ...]) -> bool:
+        """The same if a node might have any number of tasks."""
+        where = candidates(self.ledger(), pools, "")
+        return place(self.ledger().boundless(), request, where) is not None
+
     def _fits(self, request: Request, pools: tuple[str, ...]) -> bool:
         if place(self.ledger(), request, self.candidates(pools)) is not None:
             return True

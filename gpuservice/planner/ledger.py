@@ -19,6 +19,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
+#: Live tasks of a node that never gets full of them.
+_FAR_FROM_FULL = -(1 << 30)
+
 NOBODY = -1
 CLOSED = -2
 
@@ -120,6 +123,12 @@ class Ledger:
             self.tasks.copy(),
             self.device_occupant.copy(),
         )
+
+    def boundless(self) -> Ledger:
+        """The same with room for any number of tasks on each node, as far as their number goes."""
+        other = self.copy()
+        other.tasks = np.full_like(self.tasks, _FAR_FROM_FULL)
+        return other
 
     def checkpoint(self) -> Ledger:
         """What :meth:`rollback` goes back to."""

@@ -27,7 +27,7 @@ _SENTENCES: dict[str, str] = {
     ),
     Reason.GPU_TYPE_UNAVAILABLE: "No pool of the queue has GPUs of {gpu_types}.",
     Reason.GPU_MEMORY: "No GPU of the queue's pools has that much memory.",
-    Reason.HOST_RESOURCES: "GPUs would do, but not the CPUs or memory of one node.",
+    Reason.HOST_RESOURCES: "GPUs would do, but not {lacking} of one node.",
     Reason.ISOLATION: (
         "Would fit, but {occupied} node(s) with free GPUs are in use by another project, and "
         "only one project at a time may be on a node{because}."
@@ -42,6 +42,16 @@ _SENTENCES: dict[str, str] = {
     Reason.IMPOSSIBLE: (
         "Needs {needed} GPU(s) at once; the queue's pools hold {largest_ever} of such a request "
         "even when idle ({total} GPUs in all)."
+    ),
+}
+
+
+#: Where no GPU is asked for, numbers of GPUs say nothing.
+_WITHOUT_GPUS: dict[str, str] = {
+    Reason.HOST_RESOURCES: "No GPU is asked for, but {lacking} of one node does not suffice.",
+    Reason.IMPOSSIBLE: (
+        "Needs room for {tasks} task(s) at once; the queue's pools hold {largest_ever_tasks} of "
+        "such a request even when idle."
     ),
 }
 
@@ -61,4 +71,7 @@ def sentence(code: str, facts: Mapping[str, Any]) -> str:
         else value
         for name, value in facts.items()
     }
-    return _SENTENCES.get(code, code).format_map(_Blank(shown))
+    told = _SENTENCES.get(code, code)
+    if facts.get("needed") == 0:
+        told = _WITHOUT_GPUS.get(code, told)
+    return told.format_map(_Blank(shown))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import Candidates, fitting_devices, node_capacity, usable
 from gpuservice.planner.ledger import NOBODY, Ledger
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from gpuservice.planner.plan import Pass
 
 Numbers = Mapping[str, Any]
+
+_CPUS_OR_MEMORY = "the CPUs or memory"
+_TASKS_OF_A_NODE = f"the room for tasks (at most {MAX_TASKS_PER_NODE})"
+_BOTH = f"the CPUs, the memory or the room for tasks (at most {MAX_TASKS_PER_NODE})"
 
 
 def gpus(milli: int) -> int | float:
@@ -59,15 +64,41 @@ def why_not_now(state: Pass, job: PendingJob, known: Numbers) -> str:
     request = job.request
     if request.required and _fits_now(state, job, replace(request, within=None, required=False)):
         return Reason.TOPOLOGY
-    bare = replace(request, vcpus=0, memory_mib=0)
-    if bare != request and _fits_now(state, job, bare):
+    if _lacking_now(state, job) is not None:
         return Reason.HOST_RESOURCES
     if _down(state, job):
         return Reason.NODE_UNAVAILABLE
     if _apart(state, job):
         return Reason.ISOLATION
+    if not (request.shared or request.whole):
+        return Reason.HOST_RESOURCES  # of GPUs it lacks none
     least = gpus(_each(request) * request.min_count)
     return Reason.FRAGMENTED if known["free"] >= least else Reason.INSUFFICIENT_GPUS
+
+
+def _lacking_now(state: Pass, job: PendingJob) -> str | None:
+    """What else than GPUs is missing, where the job would fit if there were enough of it."""
+    bare = _bare(job.request)
+    if bare != job.request and _fits_now(state, job, bare):
+        return _CPUS_OR_MEMORY
+    ledger = state.future.ledger
+    if bool((MAX_TASKS_PER_NODE - ledger.tasks >= job.request.count).all()):
+        return None
+    roomy = ledger.boundless()
+    if place(roomy, job.request, state.where(job)) is not None:
+        return _TASKS_OF_A_NODE
+    if place(roomy, bare, state.where(job, bare)) is not None:
+        return _BOTH
+    return None
+
+
+def _bare(request: Request) -> Request:
+    return replace(request, vcpus=0, memory_mib=0)
+
+
+def host_facts(state: Pass, job: PendingJob) -> Numbers:
+    """What else than GPUs a waiting job lacks on the nodes."""
+    return {"lacking": _lacking_now(state, job) or _BOTH}
 
 
 def _fits_now(state: Pass, job: PendingJob, request: Request) -> bool:
@@ -104,18 +135,20 @@ def isolation_facts(state: Pass, job: PendingJob) -> Numbers:
     return {"occupied": occupied, "unproved": lacking, "because": because}
 
 
-def why_impossible(state: Pass, job: PendingJob) -> str | None:
-    """The one wish without which the request would be possible, if there is one."""
+def why_impossible(state: Pass, job: PendingJob) -> tuple[str, Numbers] | None:
+    """The one wish without which the request would be possible, if there is one, with facts."""
     request, pools = job.request, state.pools(job)
-    variants: tuple[tuple[str, Request], ...] = (
-        (Reason.GPU_TYPE_UNAVAILABLE, replace(request, gpu_types=())),
-        (Reason.GPU_MEMORY, replace(request, min_gpu_memory_mib=0)),
-        (Reason.HOST_RESOURCES, replace(request, vcpus=0, memory_mib=0)),
-        (Reason.TOPOLOGY, replace(request, within=None, required=False)),
+    variants: tuple[tuple[str, Request, Numbers], ...] = (
+        (Reason.GPU_TYPE_UNAVAILABLE, replace(request, gpu_types=()), {}),
+        (Reason.GPU_MEMORY, replace(request, min_gpu_memory_mib=0), {}),
+        (Reason.HOST_RESOURCES, _bare(request), {"lacking": _CPUS_OR_MEMORY}),
+        (Reason.TOPOLOGY, replace(request, within=None, required=False), {}),
     )
-    for code, variant in variants:
+    for code, variant, facts in variants:
         if variant != request and state.feasibility.possible(variant, pools):
-            return code
+            return code, facts
+    if state.feasibility.possible_uncrowded(request, pools):
+        return Reason.HOST_RESOURCES, {"lacking": _TASKS_OF_A_NODE}
     return None
 
 
@@ -126,7 +159,11 @@ def largest_ever(state: Pass, job: PendingJob) -> Numbers:
     wheres = feasibility.candidates(state.pools(job))
     largest = max((_tasks(ledger, job.request, where) for where in wheres), default=0)
     total = max((int(ledger.free[where.nodes].sum()) for where in wheres), default=0)
-    return {"largest_ever": gpus(_each(job.request) * largest), "total": gpus(total)}
+    return {
+        "largest_ever": gpus(_each(job.request) * largest),
+        "largest_ever_tasks": largest,
+        "total": gpus(total),
+    }
 
 
 def quota_facts(state: Pass, job: PendingJob) -> Numbers:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 from tooz import ToozError, coordination
 
@@ -22,6 +23,8 @@ LOG = logging.getLogger(__name__)
 #: After losing an epoch a scheduler waits this long (seconds, with jitter) before it leads again,
 #: so that two that both believe they lead do not take turns at every pass.
 STEP_DOWN_S = (1.0, 3.0)
+#: What would end the user's part of a URL.
+_MISREAD = frozenset("/?#[]\t\r\n")
 
 
 class Leadership:
@@ -129,12 +132,22 @@ class Leadership:
 def coordination_url(configured: str | None, database: str) -> str | None:
     """The tooz URL: as configured, else the database itself (none for SQLite: one process).
 
-    tooz speaks of ``postgresql://`` and ``mysql://``, SQLAlchemy adds its driver after a ``+``.
+    tooz speaks of ``postgresql://`` and ``mysql://``, SQLAlchemy adds its driver after a ``+``. It
+    takes user and password as they stand: where they cannot stand in a URL, the epoch alone
+    decides.
     """
     if configured is not None:
         return configured or None
     scheme, _, rest = database.partition("://")
     dialect = scheme.partition("+")[0]
-    if dialect in ("postgresql", "mysql"):
-        return f"{dialect}://{rest}"
-    return None
+    if dialect not in ("postgresql", "mysql"):
+        return None
+    who, at, where = rest.rpartition("@")
+    plain = ":".join(unquote(part) for part in who.split(":", 1))
+    if _MISREAD.intersection(plain):
+        LOG.warning(
+            "[scheduler] coordination_url is not set, and the user or password of the database "
+            "cannot be used for it: schedulers are told apart by the database alone"
+        )
+        return None
+    return f"{dialect}://{plain}{at}{where}"

@@ -204,6 +204,21 @@ def test_wrong_arguments_are_told_in_words(
     assert "Traceback" not in refused.stderr
 
 
+def test_hosts_without_files_enough_are_refused(all_in_one: AllInOne) -> None:
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))
+
+    refused = subprocess.run(
+        [sys.executable, "-m", *all_in_one.arguments(free_port()), "--hosts", "100"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=few_files,
+    )
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "100 hosts need 1872 open files, and 1024 are allowed" in refused.stderr
+
+
 def test_idle_nodes_are_not_given_up(all_in_one: AllInOne) -> None:
     """A node that only waits for news is not silent, though the service may power it off."""
     caller = all_in_one.start()

@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, Integer, bindparam, case, or_, select, upd
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, grouped, lock_rows
 from gpuservice.db.tables import NODES
-from gpuservice.domain.inventory import Node
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE, Node
 from gpuservice.domain.ports_store import NodeLoad, Where
 from gpuservice.domain.states import NodeStatus
 
@@ -29,6 +29,7 @@ _TAKE = (
         _N.status == NodeStatus.READY,
         _N.used_vcpus + _CPUS <= _N.vcpus,
         _N.used_memory_mib + _MEMORY <= _N.memory_mib,
+        _N.live_tasks + _TASKS <= MAX_TASKS_PER_NODE,
     )
     .values(
         used_vcpus=_N.used_vcpus + _CPUS,

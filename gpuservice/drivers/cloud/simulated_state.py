@@ -4,20 +4,24 @@
 ``control.json`` says what befalls the cloud; ``servers/<id>/server.json`` is a server,
 ``servers/<id>/user-data.json`` what its guest reads at boot; ``running/<id>`` is there from before
 a guest boots until nothing of it is left. Every change happens under one file lock and replaces a
-whole file.
+whole file, on disk before the next begins: a server is written two or three times in its life.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from gpuservice.drivers import durable_files
+
+LOG = logging.getLogger(__name__)
 
 #: What ``control.json`` may say, with what holds when it does not.
 #: ``build_delay_s``: how long a server builds; ``fail_next_builds``: how many of the next servers
@@ -81,7 +85,7 @@ class SimulatedState:
         folder = self.servers_dir / server["id"]
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if user_data is not None:
-            _replace(folder / "user-data.json", user_data)
+            durable_files.replace(folder / "user-data.json", user_data)
         _write(folder / "server.json", server)
 
     def remove_server(self, server_id: str) -> None:
@@ -127,7 +131,8 @@ class SimulatedState:
         """Note that nothing of a guest is left; a deleted server goes with it."""
         with self.locked():
             (self._running_dir / server_id).unlink(missing_ok=True)
-            if (self.server(server_id) or {}).get("deleted"):
+            server = self.server(server_id)
+            if server is None or server.get("deleted"):
                 self.remove_server(server_id)
 
     @contextmanager
@@ -143,19 +148,20 @@ class SimulatedState:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """A file's content, None where there is none. One that a power failure cut off is as good as
+    none: a server of which nothing is known is built anew, while an error here would keep all
+    others from being looked after."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        LOG.error("%s is not whole; nothing is known of what it said", path)
         return None
     return value
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
-    _replace(path, json.dumps(value, indent=1, sort_keys=True))
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, aside = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-    os.replace(aside, path)
+    durable_files.replace(path, json.dumps(value, indent=1, sort_keys=True))

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, text
 
 from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.errors import CommitConflict
-from gpuservice.domain.inventory import Device, Node
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE, Device, Node
 from gpuservice.domain.ports_store import NodeLoad, Share, TaskEnd, UnitOfWork
 
 
@@ -137,6 +137,24 @@ def test_node_capacity(store: DatabaseStore, held: Cluster) -> None:
 
     store.write(lambda uow: uow.nodes.change(ident, {"status": "cordoned"}))
     assert not take(1, 1, "p", True)
+
+
+def test_a_node_has_so_many_tasks_and_no_more(store: DatabaseStore, held: Cluster) -> None:
+    """Tasks that take nothing are bounded as well: each one costs its node something."""
+    ident = held.nodes[0].id
+
+    def take(tasks: int) -> bool:
+        load = [NodeLoad(ident, 0, 0, tasks=tasks)]
+        return all_or_nothing(store, lambda uow: uow.nodes.take(load, "p", isolation_node=False))
+
+    assert not take(MAX_TASKS_PER_NODE + 1)
+    assert take(MAX_TASKS_PER_NODE - 1)
+    assert not take(2)
+    assert take(1)
+    assert node_of(store, ident).live_tasks == MAX_TASKS_PER_NODE
+    assert not take(1)
+    store.write(lambda uow: uow.nodes.give_back([NodeLoad(ident, 0, 0)]))
+    assert take(1)
 
 
 def test_lease_and_fence(store: DatabaseStore) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -60,6 +61,8 @@ class AgentProcess:
             )
         )
         self.process = None
+        #: The most files that the agent may have open, null: as many as the test.
+        self.files = None
 
     def start(self, *more):
         with self.log.open("ab") as log:
@@ -79,8 +82,13 @@ class AgentProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=self._bound,
             )
         return self
+
+    def _bound(self):
+        if self.files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.files // 2, self.files))
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 
 import pytest
 
@@ -62,3 +64,37 @@ def test_a_task_that_asks_for_no_memory_gets_no_more_than_the_default(api, make_
     assert report["oom"] and report["signal"] == 9
     api.want("t2", command=hog, memory_mib=700)
     assert api.until_gone("t2")["exit_code"] == 0
+
+
+def test_more_tasks_than_an_agent_can_watch(api, make_agent):
+    """Whoever has no file left to watch a task by looks at it now and then, and loses none."""
+    agent = make_agent(log_interval_s=60)
+    agent.files = 48
+    agent.start()
+    names = [f"t{number}" for number in range(40)]
+    for name in names:
+        api.want(name, script="trap 'exit 3' TERM; while :; do sleep 0.5; done\n")
+    for name in names:
+        api.until_state(name, "running", 60)
+    agent.end(signal.SIGKILL)
+    before = len(api.registrations)
+    agent.start()
+    api.until(lambda: len(api.registrations) > before, "the next agent")
+    api.stop("t0", grace_s=0)
+    assert api.until_gone("t0")["signal"] == signal.SIGKILL
+    assert api.gone.keys() == {"t0"} and agent.process.poll() is None
+    for name in names[1:]:
+        api.stop(name)
+    for name in names[1:]:
+        report = api.until_gone(name, 60)
+        assert (report["exit_code"], report["failure"]) == (3, None)
+
+
+def test_tasks_have_the_limit_of_files_that_the_agent_was_started_with(api, make_agent):
+    agent = make_agent()
+    agent.files = 2048
+    agent.start()
+    api.want("t1", script="ulimit -Sn; ulimit -Hn\n")
+    assert api.until_gone("t1")["exit_code"] == 0
+    assert api.log("t1") == b"1024\n2048\n"
+    assert resource.prlimit(agent.process.pid, resource.RLIMIT_NOFILE) == (2048, 2048)

@@ -13,8 +13,9 @@ from gpuservice.cmd import geometry
 from gpuservice.cmd.lifetime import configuration, plainly
 from gpuservice.db.engine import create_engine
 from gpuservice.domain.errors import CloudError, Misconfigured
-from gpuservice.drivers import loader
+from gpuservice.drivers import durable_files, loader
 from gpuservice.messaging.bus import Bus
+from gpuservice.scheduler.leadership import coordination_url
 
 
 def started(tmp_path, **given):
@@ -83,6 +84,55 @@ def test_a_machine_without_cards_is_told_at_once(tmp_path, monkeypatch, devices,
 def test_a_database_that_nothing_connects_to(url):
     with pytest.raises(Misconfigured, match="connection cannot be used"):
         create_engine(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:geheim@h:x/db", "mysql+pymysql://u:12@geheim@h:7a/db", "x://[::geheim/"]
+)
+def test_a_url_that_cannot_be_read_keeps_its_password(url):
+    with pytest.raises(Misconfigured, match="connection cannot be used") as refused:
+        create_engine(url)
+    assert "geheim" not in str(refused.value)
+    assert refused.value.__cause__ is None and refused.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("database", "url"),
+    [
+        ("postgresql+psycopg2://u:p%40w@h:1/db", "postgresql://u:p@w@h:1/db"),
+        ("mysql+pymysql://u:pw@h/db?charset=utf8", "mysql://u:pw@h/db?charset=utf8"),
+        ("postgresql://h/db", "postgresql://h/db"),
+        ("postgresql://u:12#geheim@h/db", None),
+        ("postgresql://u:ge%2Fheim@h/db", None),
+        ("sqlite:////x", None),
+    ],
+)
+def test_the_coordinator_is_the_database_where_it_can_be(database, url):
+    assert coordination_url(None, database) == url
+
+
+def test_geometry_is_written_when_it_changed_alone(tmp_path):
+    geometry.keep(started(tmp_path, hosts=2), tmp_path)
+    before = (tmp_path / "geometry.json").stat()
+    geometry.keep(started(tmp_path, hosts=2), tmp_path)
+    assert (tmp_path / "geometry.json").stat() == before
+
+
+def test_geometry_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(durable_files.os, "fsync", full)
+    with pytest.raises(Misconfigured, match=r"geometry.json cannot be written: .*No space left"):
+        geometry.keep(started(tmp_path, hosts=2), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", '{"hosts"', "[]"])
+def test_geometry_that_was_cut_off_says_what_to_do(tmp_path, text):
+    (tmp_path / "geometry.json").write_text(text)
+    with pytest.raises(Misconfigured, match="is not whole: remove it, and start with the arg"):
+        started(tmp_path, hosts=2)
 
 
 def test_a_broker_of_no_kind_and_a_driver_of_no_name(tmp_path):

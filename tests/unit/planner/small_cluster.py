@@ -132,6 +132,7 @@ def _loaded(one: NodeState, gangs: tuple[RunningGang, ...]) -> NodeState:
         replace(device, used_milli=used.get(device.id, 0), occupant=owner.get(device.id))
         for device in one.devices
     )
+    tasks += one.live_tasks
     return replace(one, devices=devices, live_tasks=tasks, occupant=owner.get(one.id))
 
 

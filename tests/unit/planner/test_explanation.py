@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from small_cluster import NOW, codes, gang, job, node, pool, snapshot, why
 
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.plan import plan
-from gpuservice.planner.plan_types import Holder
+from gpuservice.planner.plan_types import Holder, Start
 from gpuservice.planner.snapshot import Policy
 
 TWO = [node("a", rack="r1"), node("b", rack="r2")]
@@ -162,3 +164,48 @@ def test_a_dry_run_explains_one_job_alone_and_fully() -> None:
     assert (only.job_id, only.position) == ("j29", 30)
     assert only.estimated_start is not None
     assert only.would_start_now_if
+
+
+#: A node that is full of tasks which take nothing of it, and one that is not.
+FULL, FREE = node("a", live_tasks=MAX_TASKS_PER_NODE), node("b")
+
+
+def test_tasks_that_take_nothing_are_bounded_too() -> None:
+    array = job("j1", gpu_milli=0, elements=3000)
+    made = plan(snapshot([node("c", live_tasks=500), FREE, FULL], [array]))
+    assert Counter(place for start in made.starts for place in _nodes(start)) == {
+        "c": MAX_TASKS_PER_NODE - 500,
+        "b": MAX_TASKS_PER_NODE,
+    }
+    (reason,) = why(made, "j1").reasons
+    assert reason.code == "host_resources"
+    assert reason.detail == (
+        "No GPU is asked for, but the room for tasks (at most 512) of one node does not suffice."
+    )
+
+
+def test_shares_of_a_gpu_on_a_node_full_of_tasks() -> None:
+    made = plan(snapshot([FULL], [job("j1", gpu_milli=1)]))
+    assert codes(made, "j1") == ["host_resources"]
+    assert "room for tasks (at most 512)" in why(made, "j1").reasons[0].detail
+    assert plan(snapshot([FULL, FREE], [job("j1", gpu_milli=1)])).starts
+    crowded = node("a", live_tasks=MAX_TASKS_PER_NODE, used_vcpus=60)
+    made = plan(snapshot([crowded], [job("j1", vcpus=8), job("j2", gpu_milli=9000)]))
+    assert codes(made, "j1") == ["host_resources"]
+    assert "the CPUs, the memory or the room" in why(made, "j1").reasons[0].detail
+
+
+def test_a_gang_of_more_tasks_than_its_nodes_may_have() -> None:
+    most = 2 * MAX_TASKS_PER_NODE
+    made = plan(snapshot([FREE, node("c")], [job("j1", count=most, gpu_milli=0)]))
+    assert len(made.starts) == 1
+    made = plan(snapshot([FREE, node("c")], [job("j1", count=most + 1, gpu_milli=0)]))
+    assert codes(made, "j1") == ["impossible", "host_resources"]
+    assert why(made, "j1").reasons[0].detail == (
+        "Needs room for 1025 task(s) at once; the queue's pools hold 1024 of such a request even "
+        "when idle."
+    )
+
+
+def _nodes(start: Start) -> list[str]:
+    return [task.node_id for task in start.tasks]
