@@ -364,7 +364,11 @@ class Agent:
             telemetry={"load": os.getloadavg()[0]},
         )
         sent_at = boot_time()
-        answer = self._client().sync(request)
+        try:
+            answer = self._client().sync(request)
+        except Exception:
+            self._hands.unheard(said)
+            raise
         self._in_touch.set()
         self._hands.heard(said)
         if postponed:

@@ -202,6 +202,8 @@ class Hands:
                 log_room -= sum(len(piece.data) for piece in report.log.values())
                 postponed = postponed or (report.state != hand.state and not for_logs)
                 said.append(Told(hand, report))
+                if report.checkpoint_fault is not None:  # under way: another sync says it not
+                    hand.checkpoint_faults.remove(report.checkpoint_fault)
             return tuple(said), postponed
 
     def heard(self, said: Sequence[Told]) -> None:
@@ -210,8 +212,13 @@ class Hands:
             for one in said:
                 one.hand.told = one.report.state
                 one.hand.logs.taken(one.report.log)
-                if one.report.checkpoint_fault in one.hand.checkpoint_faults:
-                    one.hand.checkpoint_faults.remove(one.report.checkpoint_fault)
+
+    def unheard(self, said: Sequence[Told]) -> None:
+        """The service did not answer: what is said once only is said again."""
+        with self._lock:
+            for one in said:
+                if one.report.checkpoint_fault is not None:
+                    one.hand.checkpoint_faults.insert(0, one.report.checkpoint_fault)
 
     def logs_waiting(self) -> list[TaskInHand]:
         """Running tasks with output that was not handed over yet."""

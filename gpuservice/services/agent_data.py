@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -26,7 +26,7 @@ from gpuservice.domain.kept import (
     place_of,
 )
 from gpuservice.domain.ports import Hint, Ids, StoredObject
-from gpuservice.domain.ports_store import UnitOfWork, Where
+from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.work import Artifact, CheckpointSet, Event, Task
 from gpuservice.services.agent_nodes import AgentNodes
@@ -316,13 +316,47 @@ def object_name(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()
 
 
-def checkpoint_fault(ids: Ids, at: datetime, task: Task, fault: Mapping[str, Any]) -> Event:
-    """The event for a job's owner that a running task's checkpoint was not kept, or not whole."""
+_FAULT = "job.checkpoint_fault"
+#: Of so many ranks at most a job's owner is told the same reason.
+_RANKS_TOLD = 100
+
+
+def checkpoint_faults(
+    ids: Ids, uow: UnitOfWork, faults: Iterable[tuple[Task, Mapping[str, Any]]]
+) -> list[Event]:
+    """The events for jobs' owners that running tasks' checkpoints were not kept, or not whole;
+    one for each rank and reason, however often a node says so."""
+    made: dict[tuple[Any, ...], Event] = {}
+    for task, fault in faults:
+        rank = (task.index, task.attempt, task.rank)
+        known = uow.events.page(
+            Page(
+                where=(
+                    Where("target_id", "eq", task.job_id),
+                    Where("action", "eq", _FAULT),
+                    Where("reason", "eq", fault["reason"]),
+                ),
+                sort=(("seq", "desc"),),
+                limit=_RANKS_TOLD,
+            )
+        )
+        if len(known) < _RANKS_TOLD and rank not in {
+            tuple(one.detail.get(name) for name in _RANK) for one in known
+        }:
+            key = (task.job_id, *rank, fault["reason"])
+            made[key] = _fault_event(ids, uow.now(), task, fault)
+    return list(made.values())
+
+
+_RANK = ("index", "attempt", "rank")
+
+
+def _fault_event(ids: Ids, at: datetime, task: Task, fault: Mapping[str, Any]) -> Event:
     return happening(
         ids,
         at,
         Cause(actor="node"),
-        "job.checkpoint_fault",
+        _FAULT,
         "job",
         task.job_id,
         project_id=task.project_id,

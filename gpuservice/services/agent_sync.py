@@ -23,7 +23,7 @@ from gpuservice.domain.ports_store import TaskEnd, UnitOfWork, Where
 from gpuservice.domain.states import TaskStatus
 from gpuservice.domain.task_environment import order
 from gpuservice.domain.work import Task
-from gpuservice.services.agent_data import checkpoint_fault
+from gpuservice.services.agent_data import checkpoint_faults
 from gpuservice.services.agent_health import AgentHealth, blame_devices
 from gpuservice.services.agent_nodes import AgentNodes, check_instance
 from gpuservice.services.deps import Deps
@@ -252,9 +252,7 @@ class AgentSync:
                 Where("status", "in", _STAGES[:place]),
                 counted=False,
             )
-        uow.events.add_many(
-            [checkpoint_fault(self._deps.ids, uow.now(), *fault) for fault in faults]
-        )
+        uow.events.add_many(checkpoint_faults(self._deps.ids, uow, faults))
         self._renew(uow, node, instance)
 
     def _keep_logs(self, task: Task, report: Mapping[str, Any]) -> bool:
