@@ -94,6 +94,7 @@ def main() -> None:
         results["plan"] = plan_time.figures()
     now = datetime.now(UTC)
     output = given.output or RESULTS / f"{now:%Y-%m-%d}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(
         json.dumps(
             {
