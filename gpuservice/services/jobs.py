@@ -51,7 +51,6 @@ class Jobs:
         def work(uow: UnitOfWork) -> JobView:
             once.begin(uow)
             job = job_row(uow, self._deps, caller, body, hold=True)
-            uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
             uow.jobs.add(job)
             uow.events.add(
                 happening(
@@ -67,6 +66,8 @@ class Jobs:
             )
             view = JobView(job, str(body.get("queue", "default")))
             once.keep(uow, view)
+            # Last: all of a project's submissions wait for each other from here to the commit.
+            uow.quotas.take(caller.project_id, {"jobs:queued": job.waiting_elements})
             return view
 
         view = self._deps.store.write(work)
