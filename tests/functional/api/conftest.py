@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from api_world import Client, Cluster, World
+from fake_node import FakeNode, place, ready
 from valid_bodies import ids_of
 
 from gpuservice.db.engine import create_engine
@@ -58,3 +59,26 @@ def target(cluster: Cluster, ada: Client) -> dict[str, str]:
     """Ids of existing objects by noun."""
     job = ada.post("/jobs", {"job": {"name": "a", "command": ["true"]}}).get_json()["job"]
     return ids_of(cluster, jobs=job["id"])
+
+
+@pytest.fixture
+def node(world: World, cluster: Cluster) -> FakeNode:
+    """The agent of the first node, ready for work."""
+    return ready(world, cluster.nodes[0])
+
+
+@pytest.fixture
+def job_id(world: World, cluster: Cluster, ada: Client, node: FakeNode) -> str:
+    """A job of ada's with a checkpoint, placed on the first node."""
+    checkpoint = {"path": "ckpt/", "interval_s": 60, "ranks": "first"}
+    body = {"name": "train", "script": "#!/bin/sh\ntrue\n", "checkpoint": checkpoint}
+    ident: str = ada.post("/jobs", {"job": body}).get_json()["job"]["id"]
+    place(world, cluster, ident, cluster.nodes[:1])
+    return ident
+
+
+@pytest.fixture
+def task_id(node: FakeNode, job_id: str) -> str:
+    """The job's only task, which the node was ordered to run."""
+    (order,) = node.orders()
+    return str(order["task_id"])

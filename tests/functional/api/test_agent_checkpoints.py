@@ -7,32 +7,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from api_world import Client, Cluster, World, error_of
-from fake_node import FakeNode, attempt_of, conduct, place, ready, report
+from api_world import World, error_of
+from fake_node import FakeNode, attempt_of, conduct, report
 
 from gpuservice.domain import kept
 from gpuservice.services import agent_data
-
-CHECKPOINT = {"path": "ckpt/", "interval_s": 60, "ranks": "first"}
-
-
-@pytest.fixture
-def node(world: World, cluster: Cluster) -> FakeNode:
-    return ready(world, cluster.nodes[0])
-
-
-@pytest.fixture
-def job_id(world: World, cluster: Cluster, ada: Client, node: FakeNode) -> str:
-    body = {"name": "train", "script": "#!/bin/sh\ntrue\n", "checkpoint": CHECKPOINT}
-    ident = ada.post("/jobs", {"job": body}).get_json()["job"]["id"]
-    place(world, cluster, ident, cluster.nodes[:1])
-    return ident
-
-
-@pytest.fixture
-def task_id(node: FakeNode, job_id: str) -> str:
-    (order,) = node.orders()
-    return order["task_id"]
 
 
 @pytest.fixture

@@ -8,32 +8,10 @@ import threading
 import time
 
 import pytest
-from api_world import Client, Cluster, World, error_of
+from api_world import error_of
 from fake_node import FakeNode, conduct, place, ready, report
 
 from gpuservice.domain.ports_store import TaskEnd
-
-CHECKPOINT = {"path": "ckpt/", "interval_s": 60, "ranks": "first"}
-
-
-@pytest.fixture
-def node(world: World, cluster: Cluster) -> FakeNode:
-    return ready(world, cluster.nodes[0])
-
-
-@pytest.fixture
-def job_id(world: World, cluster: Cluster, ada: Client, node: FakeNode) -> str:
-    body = {"name": "train", "script": "#!/bin/sh\ntrue\n", "checkpoint": CHECKPOINT}
-    answer = ada.post("/jobs", {"job": body})
-    ident = answer.get_json()["job"]["id"]
-    place(world, cluster, ident, cluster.nodes[:1])
-    return ident
-
-
-@pytest.fixture
-def task_id(node: FakeNode, job_id: str) -> str:
-    (order,) = node.orders()
-    return order["task_id"]
 
 
 def test_logs_by_offset(node, ada, job_id, task_id):

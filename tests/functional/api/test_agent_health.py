@@ -7,18 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from api_world import Client, Cluster, World, error_of
+from api_world import Client, World, error_of
 from fake_node import FakeNode, attempt_of, bootable, commit, conduct, place, ready, report
 
 from gpuservice.domain.health import HOLD_S
 from gpuservice.scheduler.collect import Collector
 
 HOT = "it is too hot"
-
-
-@pytest.fixture
-def node(world: World, cluster: Cluster) -> FakeNode:
-    return ready(world, cluster.nodes[0])
 
 
 def word(node: FakeNode, *bad: int, reason: str = HOT) -> list[dict[str, Any]]:

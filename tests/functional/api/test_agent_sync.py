@@ -11,15 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from api_world import Client, Cluster, World, error_of
-from fake_node import FakeNode, attempt_of, commit, conduct, piece, place, ready, report, tasks_of
+from api_world import Client, Cluster, error_of
+from fake_node import attempt_of, commit, conduct, piece, place, ready, report, tasks_of
 
 from gpuservice.domain.ports import Hint
-
-
-@pytest.fixture
-def node(world: World, cluster: Cluster) -> FakeNode:
-    return ready(world, cluster.nodes[0])
 
 
 @pytest.fixture

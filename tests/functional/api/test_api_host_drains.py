@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 from api_world import Client, Cluster, World
-from fake_node import FakeNode, conduct, place, ready, report
+from fake_node import FakeNode, conduct, place, report
 
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.drains import Drains
 from gpuservice.conductor.pools import Pools
-
-
-@pytest.fixture
-def node(world: World, cluster: Cluster) -> FakeNode:
-    return ready(world, cluster.nodes[0])
 
 
 @pytest.fixture

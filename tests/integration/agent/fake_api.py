@@ -12,6 +12,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.task_orders import task_order
+
 TASK = re.compile(r"/v1/agent/tasks/([^/]+)/(.+)")
 
 
@@ -53,31 +55,8 @@ class FakeApi:
         order = {
             key: spec.pop(key) for key in ("grace_s", "signal", "rank", "devices") if key in spec
         }
-        full = {
-            "command": None,
-            "script": None,
-            "env": {},
-            "inputs": [],
-            "outputs": [],
-            "log_max_bytes": 1 << 20,
-            **spec,
-        }
         with self.changed:
-            self.orders[task_id] = {
-                "task_id": task_id,
-                "job_id": "job-1",
-                "attempt": 1,
-                "index": 0,
-                "rank": 0,
-                "count": 1,
-                "action": "run",
-                "grace_s": 5,
-                "signal": "TERM",
-                "stop_reason": None,
-                "devices": [],
-                "spec": full,
-                **order,
-            }
+            self.orders[task_id] = task_order(task_id, spec, **order)
             self._bump()
 
     def limit(self, task_id, time_limit_s):

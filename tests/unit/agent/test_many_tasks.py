@@ -19,24 +19,11 @@ from gpuservice.agent.settings import AgentSettings
 from gpuservice.agent.supervisors import Supervisors
 from gpuservice.agent.task_files import Result
 from gpuservice.agent.wire import SyncRequest
+from tests.task_orders import task_order
 
 
 def order(name):
-    return TaskOrder.parse(
-        {
-            "task_id": name,
-            "job_id": "j",
-            "attempt": 1,
-            "index": 0,
-            "rank": 0,
-            "count": 1,
-            "action": "run",
-            "grace_s": 5,
-            "signal": "TERM",
-            "devices": [],
-            "spec": {"command": ["true"], "env": {}, "inputs": [], "outputs": []},
-        }
-    )
+    return TaskOrder.parse(task_order(name, {"command": ["true"]}))
 
 
 @pytest.fixture
