@@ -159,7 +159,10 @@ class Cluster:
 
     # -- life ------------------------------------------------------------------------------
     def start(self) -> None:
-        """Bring the schema up, start every program, wait until the API answers."""
+        """Bring the schema up, start every program, wait until the API knows the hosts.
+
+        They, and the types of their GPUs, come with the first pass of a conductor.
+        """
         subprocess.run(
             [
                 sys.executable,
@@ -177,6 +180,7 @@ class Cluster:
             program.start()
         for url in self.urls:
             until(lambda at=url: _answers(at), f"the API at {url}")
+        until(lambda: len(list(self.admin.all("hosts"))) == self.hosts, "the hosts")
         self.guests.start()
 
     def stop(self) -> None:
@@ -206,7 +210,6 @@ class Cluster:
         name: str = "shared",
     ) -> dict[str, Any]:
         """A flavor of whole hosts, a ready pool over them, and a queue open to everybody."""
-        until(lambda: len(list(self.admin.all("hosts"))) == self.hosts, "the hosts")
         self.admin.post(
             "/flavors",
             {
