@@ -31,6 +31,7 @@ from gpuservice.agent.errors import (
     Revoked,
 )
 from gpuservice.agent.hands import Hands
+from gpuservice.agent.health_news import HealthNews
 from gpuservice.agent.journal import Journal
 from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
 from gpuservice.agent.node_secret import NodeSecret
@@ -47,7 +48,7 @@ LOG = logging.getLogger(__name__)
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
 #: Longest time that reports are gathered for, seconds.
-_MAX_COALESCE_S = 0.1
+_MAX_COALESCE_S = 0.5
 #: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
 _KILL_WAIT_S = 30.0
 
@@ -116,12 +117,15 @@ class Agent:
         self._lease = LeaseWriter(lease_file)
         self._lease.touch()
         self._probe = probe_for(settings)
+        self._health = HealthNews(self._probe)
         self._devices = tuple(self._probe.devices())
         self._journal = Journal(f"{self._state_dir}/journal")
+        addresses = [device.address for device in self._devices]
+        nodes = DeviceNodes(self._probe, addresses, settings.allowed_devices)
         self._runner: Runner = (
             NoForkRunner()
             if settings.runner == "nofork"
-            else ProcessRunner(self._state_dir, settings, lease_file, self._device_nodes())
+            else ProcessRunner(self._state_dir, settings, lease_file, nodes)
         )
         self._hands = Hands(self._runner, self._journal, settings)
         self._errands = Errands(
@@ -135,10 +139,6 @@ class Agent:
         )
         for order in self._runner.adopt():
             self._hands.adopt(order)
-
-    def _device_nodes(self) -> DeviceNodes:
-        addresses = [device.address for device in self._devices]
-        return DeviceNodes(self._probe, addresses, self._settings.allowed_devices)
 
     def _close(self) -> None:
         self._closing.set()
@@ -184,13 +184,12 @@ class Agent:
 
     def _take(self, event: Event) -> None:
         hand = self._hands.happened(event)
-        if hand is None or not isinstance(event, Ended):
-            self._note_news()
-        elif hand.has_data or hand.logs.backlog() > 4096:
-            self._errands.soon(self._errands.finish, hand)
-        else:
+        if hand is not None and isinstance(event, Ended):
+            if hand.has_data or hand.logs.backlog() > 4096:
+                self._errands.soon(self._errands.finish, hand)
+                return
             self._hands.gone(hand)
-            self._note_news()
+        self._note_news()
 
     def _note_news(self) -> None:
         with self._news:
@@ -330,7 +329,7 @@ class Agent:
                 if not (self._dirty and self._polling):
                     continue
                 # A service under load answers late, and is then told more at once.
-                pause = max(self._settings.coalesce_s, min(took / 2, _MAX_COALESCE_S))
+                pause = max(self._settings.coalesce_s, min(took, _MAX_COALESCE_S))
                 self._news.wait_for(self._closing.is_set, pause)
                 self._dirty = False
             began = time.monotonic()
@@ -359,7 +358,7 @@ class Agent:
             revision=self._hands.revision,
             instance=self._instance,
             tasks=tuple(one.report for one in said),
-            devices=tuple(self._probe.health()),
+            devices=self._health.due(),
             wait_s=0 if postponed else wait_s,
             telemetry={"load": os.getloadavg()[0]},
         )
@@ -371,6 +370,7 @@ class Agent:
             raise
         self._in_touch.set()
         self._hands.heard(said)
+        self._health.heard(request.devices)
         if postponed:
             self._note_news()
         if answer.epoch != self._epoch or self._closing.is_set():

@@ -34,8 +34,8 @@ def _write(path: str, text: str) -> None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read()
+        with open(path, "rb") as file:
+            return file.read().decode()
     except OSError:
         return ""
 

@@ -8,6 +8,7 @@ twice a second. A file, not a socket: it outlives the agent, and a restarted age
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import threading
@@ -25,10 +26,11 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@functools.cache
 def boot_id() -> str:
     """The kernel's name of this start of the machine: pids and deadlines are only good in it."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().decode().strip()
 
 
 class LeaseWriter:

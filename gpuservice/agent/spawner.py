@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 
-from gpuservice.agent import isolation, supervisor
+from gpuservice.agent import isolation, lease, supervisor
 from gpuservice.agent.data import helper
 
 #: Longest request in bytes; requests name files, they do not carry content.
@@ -33,6 +33,9 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.chdir("/")
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    # Known once here, not found out anew by every child.
+    lease.boot_id()
+    isolation.scratch_places()
     gc.collect()
     gc.freeze()
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from gpuservice.agent import device_nodes, process_tree, task_files
@@ -133,7 +133,7 @@ class TaskPlaces:
         task_files.write_json(
             f"{launch.directory}/{task_files.ORDER}",
             {
-                "launch": asdict(launch),
+                "launch": task_files.plain(launch),
                 "task": task,
                 "data": {
                     "file_roots": settings.file_roots,

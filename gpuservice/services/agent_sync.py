@@ -264,24 +264,25 @@ class AgentSync:
             return bool(report["state"] == TaskStatus.GONE)
 
     def _append(self, task: Task, report: Mapping[str, Any]) -> bool:
-        """The pieces' offsets make repeats harmless."""
-        told = False
+        """The pieces' offsets make repeats harmless. Nothing is written for a task that says
+        nothing: that it is gone is known of its record, which readers look at first."""
+        gone = report["state"] == TaskStatus.GONE
+        told = gone
         for stream, piece in (report.get("log") or {}).items():
             if piece is None:
                 continue
             key = log_key(task.job_id, task.attempt_id, task.id, stream)
             data = _bytes(piece.get("data_b64", ""))
             try:
-                self._deps.logs.append(key, piece["offset"], data, self._deps.conf.logs.max_bytes)
+                if data:
+                    self._deps.logs.append(
+                        key, piece["offset"], data, self._deps.conf.logs.max_bytes
+                    )
             except LogGap:
                 continue  # the node ships what is missing by the log call, which says from where
-            if piece.get("end"):
+            if piece.get("end") and not gone:
                 self._deps.logs.close(key)
             told = told or bool(data) or bool(piece.get("end"))
-        if report["state"] == "gone":
-            for stream in ("stdout", "stderr"):
-                self._deps.logs.close(log_key(task.job_id, task.attempt_id, task.id, stream))
-            told = True
         return told
 
 
