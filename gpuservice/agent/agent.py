@@ -33,7 +33,8 @@ from gpuservice.agent.errors import (
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.health_news import HealthNews
 from gpuservice.agent.journal import Journal
-from gpuservice.agent.lease import TOUCH_S, LeaseWriter, boot_time
+from gpuservice.agent.lease import boot_time
+from gpuservice.agent.lease_writer import TOUCH_S, LeaseWriter
 from gpuservice.agent.node_secret import NodeSecret
 from gpuservice.agent.nofork_runner import NoForkRunner
 from gpuservice.agent.orders import SyncAnswer

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Iterable
 
-from gpuservice.agent import device_program
+from gpuservice.agent import device_program, plain_files
 from gpuservice.agent.device_program import Numbers
 
 _ROOT = "/sys/fs/cgroup"
@@ -34,8 +34,7 @@ def _write(path: str, text: str) -> None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read().decode()
+        return plain_files.read(path).decode()
     except OSError:
         return ""
 
@@ -101,7 +100,7 @@ def _is_v2(directory: str) -> bool:
 
 def group_name(place: str) -> str:
     """What a task's group is called, by its directory: an id alone may be another agent's, too."""
-    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:12]
+    digest = hashlib.blake2s(os.fsencode(place), digest_size=6).hexdigest()
     return f"{_OURS}-{os.path.basename(place)}-{digest}"
 
 

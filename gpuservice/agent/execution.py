@@ -52,8 +52,7 @@ def become_task(launch: Launch, group: TaskGroup, stdout: int, stderr: int, tell
     try:
         step = "platform"
         os.setsid()
-        for number in _RESET:
-            signal.signal(number, signal.SIG_DFL)
+        isolation.usual_signals(_RESET)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         group.join()
         if "mount" in launch.namespaces:
@@ -102,8 +101,9 @@ def _execute(launch: Launch) -> None:
     """Replace the process; a script without #! line is run by /bin/sh, as a shell would do."""
     if launch.argv is None:
         script = f"{launch.box}/script"
-        with open(script, "rb") as file:
-            direct = file.read(2) == b"#!"
+        handle = os.open(script, os.O_RDONLY | os.O_CLOEXEC)
+        direct = os.read(handle, 2) == b"#!"
+        os.close(handle)
         if direct:
             os.execve(script, [script], launch.env)
         os.execve("/bin/sh", ["/bin/sh", script], launch.env)

@@ -25,6 +25,8 @@ LOG = logging.getLogger(__name__)
 _SYNC_LOG_BYTES = 384 * 1024
 #: All reports of one sync without their logs, bytes, for the same reason.
 _SYNC_REPORT_BYTES = 384 * 1024
+#: Seconds between two reports of tasks without news: what the service was told it knows.
+_EVERYTHING_S = 5.0
 #: How long the names of forgotten tasks are kept, to see through answers that were overtaken.
 _REMEMBER_S = 120
 
@@ -45,6 +47,7 @@ class Hands:
         self._lock = threading.RLock()
         self._hands: dict[str, TaskInHand] = {}
         self._forgotten: dict[str, float] = {}
+        self._everything_at = float("-inf")
         self.revision = 0
         self.closed = False
 
@@ -185,9 +188,13 @@ class Hands:
                 self._forget(hand)
 
     def reports(self) -> tuple[tuple[Told, ...], bool]:
-        """What a sync says of the tasks: of all that have news, then of the others, as far as
-        there is room. And whether there is news left for the next one."""
+        """What a sync says of the tasks: of all that have news, then, every few seconds, of the
+        others, as far as there is room. And whether there is news left for the next one."""
         with self._lock:
+            now = time.monotonic()
+            everything = now >= self._everything_at
+            if everything:
+                self._everything_at = now + _EVERYTHING_S
             room, log_room, postponed = _SYNC_REPORT_BYTES, _SYNC_LOG_BYTES, False
             said: list[Told] = []
             for hand in sorted(self._hands.values(), key=lambda one: not one.has_news):
@@ -195,6 +202,9 @@ class Hands:
                     continue
                 for_logs = log_room > 2 * INLINE_LOG_BYTES
                 report = _with_log(hand) if for_logs else _without_log(hand)
+                has_output = any(piece.data for piece in report.log.values())
+                if not (everything or hand.has_news or has_output):
+                    continue
                 if report.size > room:
                     postponed = postponed or hand.has_news
                     continue

@@ -23,6 +23,8 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_BIND, _MS_REC, _MS_PRIVATE = 4096, 16384, 1 << 18
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
+_SIG_DFL = 0
+
 #: Names of the wire format and the flags behind them.
 FLAGS = {"mount": CLONE_NEWNS, "ipc": CLONE_NEWIPC, "pid": CLONE_NEWPID}
 
@@ -96,13 +98,26 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
+def usual_signals(numbers: Iterable[int]) -> None:
+    """Give signals their usual meaning for the program that this process becomes.
+
+    Not by the module ``signal``, whose own table no longer matters then.
+    """
+    for number in numbers:
+        _libc.signal(ctypes.c_int(number), ctypes.c_void_p(_SIG_DFL))
+
+
 def be_bounded(processes: int | None) -> None:
     """No more processes and threads of this user than so many; the first to go without memory.
 
     The bound is void for root, whom a control group must bound.
     """
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(str(_OOM_SCORE))
+    with contextlib.suppress(OSError):
+        handle = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(handle, str(_OOM_SCORE).encode())
+        finally:
+            os.close(handle)
     if processes is not None:
         _, most = resource.getrlimit(resource.RLIMIT_NPROC)
         if most != resource.RLIM_INFINITY:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import functools
 import os
 import struct
-import threading
 import time
 
-_LAYOUT = struct.Struct("<Qd")
+from gpuservice.agent import plain_files
+
+#: What the file holds first: the counter and the deadline. The boot id follows.
+LAYOUT = struct.Struct("<Qd")
 #: Longest time between two looks of a supervisor, seconds.
 LOOK_S = 0.5
-#: Seconds between two signs of life of an agent.
-TOUCH_S = 0.5
 
 
 def boot_time() -> float:
@@ -29,55 +29,7 @@ def boot_time() -> float:
 @functools.cache
 def boot_id() -> str:
     """The kernel's name of this start of the machine: pids and deadlines are only good in it."""
-    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-        return file.read().decode().strip()
-
-
-class LeaseWriter:
-    """The agent's side. A deadline of 0 means: no lease, tasks may go on without end."""
-
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._lock = threading.Lock()
-        self._count, self._deadline = 0, 0.0
-        held = os.pread(self._file, _LAYOUT.size, 0)
-        boot = boot_id().encode("ascii")
-        if len(held) == _LAYOUT.size and os.pread(self._file, 64, _LAYOUT.size) == boot:
-            self._count, self._deadline = _LAYOUT.unpack(held)
-        else:  # a deadline means nothing on another start's clock, and nothing is left of its tasks
-            os.ftruncate(self._file, 0)
-            self._write()
-            os.pwrite(self._file, boot, _LAYOUT.size)
-
-    @property
-    def deadline(self) -> float:
-        """The deadline last written, on the boot-time clock; 0 without a lease."""
-        return float(self._deadline)
-
-    def touch(self) -> None:
-        """Say that an agent is there."""
-        with self._lock:
-            self._write()
-
-    def renew(self, sent_at: float, lease_s: float | None) -> None:
-        """Take what an answer granted, counted from when its request was *sent*.
-
-        An older answer that arrives late never shortens what a newer one granted.
-        """
-        with self._lock:
-            if lease_s is None:
-                self._deadline = 0
-            else:
-                self._deadline = max(self._deadline, sent_at + lease_s)
-            self._write()
-
-    def close(self) -> None:
-        """Close the file; its content stays."""
-        os.close(self._file)
-
-    def _write(self) -> None:
-        self._count += 1
-        os.pwrite(self._file, _LAYOUT.pack(self._count, self._deadline), 0)
+    return plain_files.read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def endless_lease(directory: str) -> str:
@@ -102,8 +54,8 @@ class LeaseReader:
 
     def look(self) -> float:
         """Read the file, count the time without an agent; returns the deadline (0: none)."""
-        held = os.pread(self._file, _LAYOUT.size, 0)
-        count, deadline = _LAYOUT.unpack(held) if len(held) == _LAYOUT.size else (0, 0.0)
+        held = os.pread(self._file, LAYOUT.size, 0)
+        count, deadline = LAYOUT.unpack(held) if len(held) == LAYOUT.size else (0, 0.0)
         now = time.monotonic()
         if count != self._count:
             self._count, self.unattended_s = count, 0.0

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from gpuservice.agent import isolation, open_files
+from gpuservice.agent import isolation, open_files, plain_files
 
 #: In the environment of every process of a task, so that strays can be told by it: the task's
 #: directory, since the id alone may be another's where several agents share a machine.
@@ -24,8 +24,7 @@ def start_time(pid: int | str) -> int | None:
     :raises OSError: when it cannot be told because no further file can be opened.
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
+        text = plain_files.read(f"/proc/{pid}/stat")
     except OSError as error:
         if open_files.all_in_use(error):
             raise
@@ -61,8 +60,7 @@ def descendants(root: int) -> list[int]:
         if not name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                text = file.read()
+            text = plain_files.read(f"/proc/{name}/stat")
         except OSError:
             continue
         fields = text[text.rindex(b")") + 2 :].split()
@@ -85,8 +83,8 @@ def of_task(place: str) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with _gone_meanwhile(), open(f"/proc/{name}/environ", "rb") as file:
-                if mark in file.read().split(b"\0"):
+            with _gone_meanwhile():
+                if mark in plain_files.read(f"/proc/{name}/environ").split(b"\0"):
                     found.append(int(name))
     return found
 

@@ -17,7 +17,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from gpuservice.agent import execution, isolation, process_tree, task_files
+from gpuservice.agent import execution, isolation, plain_files, process_tree, task_files
 from gpuservice.agent.cgroups import TaskGroup, kernel_oom_kills
 from gpuservice.agent.lease import LOOK_S, LeaseReader, boot_id, boot_time
 from gpuservice.agent.logfiles import STREAMS, SegmentWriter
@@ -32,14 +32,15 @@ _READ_BYTES = 65536
 
 
 def run(directory: str, events: socket.socket) -> NoReturn:
-    """Be the supervisor of the task whose order lies in ``directory``; ends the process."""
+    """Be the supervisor of the task whose order lies in ``directory``; ends the process.
+
+    The signals that ask for an end are ignored already, by the spawner that forked it.
+    """
     try:
         os.setsid()
         wake, wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for number in (signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         itself = int(os.readlink("/proc/self"))
         me = {"pid": itself, "start": process_tree.start_time(itself), "boot": boot_id()}
@@ -133,8 +134,8 @@ class Supervisor:
             os.set_blocking(reading, False)
             self._pipes[reading] = self._logs[stream]
             self._poll.register(reading, select.POLLIN)
-        with open(heard, "rb") as file:
-            said = file.read()
+        said = plain_files.read_all(heard)
+        os.close(heard)
         self._started_at = time.time()
         self._began = boot_time()
         self._set_limit(self._limit_s)

@@ -15,6 +15,8 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gpuservice.agent import plain_files
+
 ORDER, SUPERVISOR, STARTED, STOP, LIMIT, RESULT = (
     "order.json",
     "supervisor",
@@ -100,20 +102,19 @@ def write_json(path: str, content: Any, *, durable: bool = False) -> None:
     """Replace a file as a whole; ``durable``: on disk when this returns."""
     scratch = f"{path}.{os.getpid()}.new"
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(handle, "wb", buffering=0) as file:
-        view = memoryview(json.dumps(content).encode())
-        while view:
-            view = view[file.write(view) :]
+    try:
+        plain_files.write_all(handle, json.dumps(content).encode())
         if durable:
             os.fdatasync(handle)
+    finally:
+        os.close(handle)
     os.replace(scratch, path)
 
 
 def read_json(path: str) -> Any:
     """The content of a file, null if it is not there or was not written to its end."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read())
+        return json.loads(plain_files.read(path))
     except (FileNotFoundError, ValueError):
         return None
 
@@ -127,8 +128,11 @@ def claim(directory: str, content: dict[str, Any]) -> bool:
     """
     scratch = f"{directory}/{SUPERVISOR}.{os.getpid()}.new"
     try:
-        with open(scratch, "wb", buffering=0) as file:
-            file.write(json.dumps(content).encode())
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            plain_files.write_all(handle, json.dumps(content).encode())
+        finally:
+            os.close(handle)
     except OSError:
         with contextlib.suppress(OSError):
             os.close(os.open(f"{directory}/{SUPERVISOR}", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
@@ -160,12 +164,12 @@ def save_result(directory: str, result: Result) -> None:
     the room that was reserved, if it was."""
     content = json.dumps(plain(result)).encode()
     handle = os.open(_reserved(directory), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    with open(handle, "wb", buffering=0) as file:
-        view = memoryview(content)
-        while view:
-            view = view[file.write(view) :]
+    try:
+        plain_files.write_all(handle, content)
         os.ftruncate(handle, len(content))
         os.fdatasync(handle)
+    finally:
+        os.close(handle)
     os.replace(_reserved(directory), f"{directory}/{RESULT}")
 
 

@@ -222,18 +222,18 @@ class TaskReport:
         return _REPORT_BYTES + sum(len(json.dumps(one.dump())) for one in said)
 
     def dump(self) -> dict[str, Any]:
-        """The JSON object of a sync."""
-        body: dict[str, Any] = {
-            "task_id": self.task_id,
-            "state": self.state,
+        """The JSON object of a sync; what is as usual is left out."""
+        facts = {
             "started_at": _iso(self.started_at),
             "ended_at": _iso(self.ended_at),
             "exit_code": self.exit_code,
             "signal": self.signal,
-            "oom": self.oom,
-            "timed_out": self.timed_out,
+            "oom": self.oom or None,
+            "timed_out": self.timed_out or None,
             "failure": None if self.failure is None else self.failure.dump(),
         }
+        body: dict[str, Any] = {"task_id": self.task_id, "state": self.state}
+        body.update((name, fact) for name, fact in facts.items() if fact is not None)
         if self.checkpoint_fault is not None:
             said = self.checkpoint_fault.dump()
             body["checkpoint_fault"] = {"reason": said["class"], "evidence": said["evidence"]}

@@ -268,6 +268,17 @@ def test_short_logs_ride_along(world, cluster, node, ada, job_id):
     assert Hint("logs", (job_id,)) in world.hints.sent
 
 
+def test_a_task_without_output_leaves_no_files_of_logs(world, cluster, node, ada, job_id):
+    place(world, cluster, job_id, cluster.nodes[:1])
+    (order,) = node.orders()
+    task_id = order["task_id"]
+    silent = {"stdout": piece(0, b"", True), "stderr": piece(0, b"", True)}
+    node.orders(report(task_id, "gone", exit_code=0, log=silent))
+    assert not list(Path(world.conf.logs.directory).rglob("*"))
+    log = ada.get(f"/jobs/{job_id}/logs")
+    assert log.data == b"" and log.headers["OpenStack-GPU-Log-End"] == "true"
+
+
 def test_a_full_store_costs_no_node_its_lease(world, cluster, node, ada, job_id, monkeypatch):
     place(world, cluster, job_id, cluster.nodes[:1])
     (order,) = node.orders()

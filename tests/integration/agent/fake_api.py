@@ -15,6 +15,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.task_orders import task_order
 
 TASK = re.compile(r"/v1/agent/tasks/([^/]+)/(.+)")
+#: What a report leaves out.
+USUAL = {
+    **dict.fromkeys(("started_at", "ended_at", "exit_code", "signal", "failure")),
+    "oom": False,
+    "timed_out": False,
+}
 
 
 class FakeApi:
@@ -171,7 +177,7 @@ class FakeApi:
         for stream, piece in (report.get("log") or {}).items():
             self.append(task_id, stream, piece["offset"], base64.b64decode(piece["data_b64"]))
         if report["state"] == "gone":
-            self.gone[task_id] = report
+            self.gone[task_id] = {**USUAL, **report}
             del self.orders[task_id]
 
     def append(self, task_id, stream, offset, data):

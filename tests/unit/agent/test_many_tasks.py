@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuservice.agent import open_files, process_tree, task_files
+from gpuservice.agent import open_files, plain_files, process_tree, task_files
 from gpuservice.agent.hands import Hands
 from gpuservice.agent.lease import boot_id
 from gpuservice.agent.orders import TaskOrder
@@ -27,6 +27,13 @@ def order(name):
 
 
 @pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("gpuservice.agent.hands.time.monotonic", lambda: now.now)
+    return now
+
+
+@pytest.fixture
 def hands():
     runner = SimpleNamespace(log_directory=lambda _: None, wipe=lambda *_: None)
     return Hands(runner, None, AgentSettings())
@@ -39,7 +46,7 @@ def size(said):
     return len(json.dumps(request.dump()))
 
 
-def test_reports_of_any_number_of_tasks_fit_into_syncs(hands):
+def test_reports_of_any_number_of_tasks_fit_into_syncs(hands, clock):
     names = [f"{number:036}" for number in range(5000)]
     for name in names:
         hands.adopt(order(name))
@@ -52,8 +59,29 @@ def test_reports_of_any_number_of_tasks_fit_into_syncs(hands):
         hands.heard(said)
         syncs += 1
     assert told == set(names) and syncs < 10
+    clock.now += 10
     said, postponed = hands.reports()
     assert said and not postponed  # what was told is repeated as far as there is room
+
+
+def test_what_was_told_is_told_again_only_now_and_then(hands, clock):
+    hands.adopt(order("a"))
+    hands.adopt(order("b"))
+    said, _ = hands.reports()
+    hands.unheard(said)  # the service was away: these are still news
+    said, _ = hands.reports()
+    assert [one.report.task_id for one in said] == ["a", "b"]
+    hands.heard(said)
+    assert hands.reports() == ((), False)
+    hands._hands["b"].fail("platform", "no room")
+    hands.gone(hands._hands["b"])
+    said, _ = hands.reports()
+    assert [(one.report.task_id, one.report.state) for one in said] == [("b", "gone")]
+    hands.heard(said)
+    assert hands.reports() == ((), False)
+    clock.now += 5
+    assert [one.report.task_id for one in hands.reports()[0]] == ["a", "b"]
+    assert hands.reports() == ((), False)
 
 
 def test_long_evidence_fits_and_no_end_is_forgotten(hands):
@@ -67,8 +95,8 @@ def test_long_evidence_fits_and_no_end_is_forgotten(hands):
         said, postponed = hands.reports()
         assert size(said) < 1 << 20
         for one in said:
-            failure = one.report.dump()["failure"]
             if one.report.state == "gone":
+                failure = one.report.dump()["failure"]
                 assert len(failure["evidence"]) == 4096 and "\0" not in failure["evidence"]
                 gone.add(one.report.task_id)
         hands.heard(said)
@@ -103,7 +131,7 @@ def test_without_a_file_nothing_is_known_of_a_task(place, monkeypatch, what):
     elif what == "read_json":
         monkeypatch.setattr(task_files, "read_json", full)
     else:
-        monkeypatch.setattr("builtins.open", full)
+        monkeypatch.setattr(plain_files, "read", full)
     place.watch.adopt("t")
     assert place.ends == [] and not place.selector.get_map()
     monkeypatch.undo()
@@ -135,6 +163,6 @@ def test_a_task_that_nobody_could_claim_is_not_lost_yet(place, monkeypatch):
 
 @pytest.mark.parametrize("look", [process_tree.of_task, process_tree.of_uid])
 def test_nobody_is_taken_for_gone_without_a_file_to_look(monkeypatch, look):
-    monkeypatch.setattr("builtins.open", full)
+    monkeypatch.setattr(plain_files, "read", full)
     with pytest.raises(OSError, match="Too many"):
         look(os.getuid() if look is process_tree.of_uid else "/nowhere")

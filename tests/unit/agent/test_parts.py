@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuservice.agent import isolation, lease, probing, sandbox, task_files
+from gpuservice.agent import isolation, lease_writer, probing, sandbox, task_files
 from gpuservice.agent.credentials import IdentityFile, StateDirectoryBusy
 from gpuservice.agent.data import beneath
 from gpuservice.agent.data.addresses import AddressRefused, AddressRules
 from gpuservice.agent.device_nodes import DeviceNodes
 from gpuservice.agent.journal import Journal
-from gpuservice.agent.lease import LeaseReader, LeaseWriter
+from gpuservice.agent.lease import LeaseReader
+from gpuservice.agent.lease_writer import LeaseWriter
 from gpuservice.agent.logfiles import SegmentReader, SegmentWriter
 from gpuservice.agent.orders import TaskOrder
 from gpuservice.agent.preparing import visible_devices
@@ -109,7 +110,7 @@ def test_lease_never_gets_shorter_and_counts_absence(tmp_path):
 def test_a_deadline_of_another_start_of_the_machine_is_void(tmp_path, monkeypatch):
     path = str(tmp_path / "lease")
     LeaseWriter(path).renew(1000.0, 10)
-    monkeypatch.setattr(lease, "boot_id", lambda: "another")
+    monkeypatch.setattr(lease_writer, "boot_id", lambda: "another")
     writer = LeaseWriter(path)
     assert (writer.deadline, LeaseReader(path).look()) == (0, 0)
     writer.renew(5.0, 10)

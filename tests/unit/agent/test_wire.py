@@ -73,6 +73,11 @@ def test_report():
     assert body["ended_at"] == "2026-01-02T00:00:00+00:00"
 
 
+def test_a_report_leaves_out_what_is_as_usual():
+    body = wire.TaskReport(task_id="t", state="gone", exit_code=0, timed_out=True).dump()
+    assert body == {"task_id": "t", "state": "gone", "exit_code": 0, "timed_out": True}
+
+
 def test_secrets_do_not_show():
     registration = wire.Registration(
         bootstrap="tokentoken",
