@@ -266,7 +266,7 @@ class AgentSync:
     def _append(self, task: Task, report: Mapping[str, Any]) -> bool:
         """The pieces' offsets make repeats harmless. Nothing is written for a task that says
         nothing: that it is gone is known of its record, which readers look at first."""
-        gone = report["state"] == TaskStatus.GONE
+        gone = bool(report["state"] == TaskStatus.GONE)
         told = gone
         for stream, piece in (report.get("log") or {}).items():
             if piece is None:
