@@ -49,7 +49,7 @@ LOG = logging.getLogger(__name__)
 #: Longest pause between two tries while the service is away, seconds.
 _MAX_BACKOFF_S = 5.0
 #: Longest time that reports are gathered for, seconds.
-_MAX_COALESCE_S = 0.5
+_MAX_COALESCE_S = 0.25
 #: Seconds that fencing and ``--stop-tasks`` wait for killed tasks to be gone.
 _KILL_WAIT_S = 30.0
 
