@@ -333,9 +333,9 @@ class Agent:
                 pause = max(self._settings.coalesce_s, min(took, _MAX_COALESCE_S))
                 self._news.wait_for(self._closing.is_set, pause)
                 self._dirty = False
-            began = time.monotonic()
             try:
                 self._errands.ship_logs()
+                began = time.monotonic()
                 self._sync(0)
                 took = time.monotonic() - began
             except (ApiAway, ApiError) as error:
@@ -352,7 +352,7 @@ class Agent:
 
     def _sync(self, wait_s: float) -> tuple[bool, bool]:
         """One exchange; returns whether tasks were started and whether anything changed."""
-        epoch = self._epoch
+        epoch, said_at = self._epoch, time.monotonic()
         said, postponed = self._hands.reports()
         request = SyncRequest(
             epoch=epoch,
@@ -371,7 +371,7 @@ class Agent:
             raise
         self._in_touch.set()
         self._hands.heard(said)
-        self._health.heard(request.devices)
+        self._health.heard(request.devices, said_at)
         if postponed:
             self._note_news()
         if answer.epoch != self._epoch or self._closing.is_set():

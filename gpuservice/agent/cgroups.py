@@ -100,7 +100,7 @@ def _is_v2(directory: str) -> bool:
 
 def group_name(place: str) -> str:
     """What a task's group is called, by its directory: an id alone may be another agent's, too."""
-    digest = hashlib.blake2s(os.fsencode(place), digest_size=6).hexdigest()
+    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:12]
     return f"{_OURS}-{os.path.basename(place)}-{digest}"
 
 

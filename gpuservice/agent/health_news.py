@@ -30,7 +30,7 @@ class HealthNews:
         known, at = self._heard
         return () if now == known and time.monotonic() < at + AGAIN_S else now
 
-    def heard(self, said: tuple[DeviceHealth, ...]) -> None:
-        """The service has this now."""
-        if said:
-            self._heard = (said, time.monotonic())
+    def heard(self, said: tuple[DeviceHealth, ...], at: float) -> None:
+        """The service has this, said at that moment of the monotonic clock."""
+        if said and at > self._heard[1]:
+            self._heard = (said, at)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import resource
 import signal
@@ -125,8 +124,7 @@ def be_bounded(processes: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
 
 
-@functools.cache
-def scratch_places() -> list[str]:
+def _scratch() -> list[str]:
     """The scratch directories of this machine, each once (one may be a link to another)."""
     return list(dict.fromkeys(os.path.realpath(one) for one in _SCRATCH if os.path.isdir(one)))
 
@@ -145,7 +143,7 @@ def cover_of(directory: str, hidden: str = "") -> str:
     while way != "/":
         ancestors.append(way)
         way = os.path.dirname(way)
-    private = {hidden, *scratch_places()}
+    private = {hidden, *_scratch()}
     for ancestor in reversed(ancestors):
         if ancestor in private or not os.stat(ancestor).st_mode & 0o001:
             return ancestor
@@ -164,7 +162,7 @@ def private_mounts(namespaces: Iterable[str], box: str, cover: str) -> None:
     held = os.open(box, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     if "pid" in wanted:
         mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    scratch = scratch_places()
+    scratch = _scratch()
     for place in scratch:
         mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
     if cover not in scratch:

@@ -33,9 +33,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.chdir("/")
     own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    # Known once here, not found out anew by every child.
-    lease.boot_id()
-    isolation.scratch_places()
+    lease.boot_id()  # known once here, not found out anew by every child
     gc.collect()
     gc.freeze()
     while True:

@@ -134,8 +134,10 @@ class Supervisor:
             os.set_blocking(reading, False)
             self._pipes[reading] = self._logs[stream]
             self._poll.register(reading, select.POLLIN)
-        said = plain_files.read_all(heard)
-        os.close(heard)
+        try:
+            said = plain_files.read_all(heard)
+        finally:
+            os.close(heard)
         self._started_at = time.time()
         self._began = boot_time()
         self._set_limit(self._limit_s)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 #: Live tasks that a node has at most, whatever they take of it: each one costs its agent open
-#: files, a report in every sync and processes, also where it asks for no GPU, CPU or memory.
+#: files, reports and processes, also where it asks for no GPU, CPU or memory.
 MAX_TASKS_PER_NODE = 512
 
 

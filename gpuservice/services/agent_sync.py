@@ -273,16 +273,17 @@ class AgentSync:
                 continue
             key = log_key(task.job_id, task.attempt_id, task.id, stream)
             data = _bytes(piece.get("data_b64", ""))
+            ends = bool(piece.get("end")) and not gone
             try:
-                if data:
+                if data or ends:
                     self._deps.logs.append(
                         key, piece["offset"], data, self._deps.conf.logs.max_bytes
                     )
             except LogGap:
                 continue  # the node ships what is missing by the log call, which says from where
-            if piece.get("end") and not gone:
+            if ends:
                 self._deps.logs.close(key)
-            told = told or bool(data) or bool(piece.get("end"))
+            told = told or bool(data) or ends
         return told
 
 

@@ -21,6 +21,14 @@ sleep 300 & wait; wait; sleep 300
 """
 
 
+def test_a_task_begins_with_the_usual_meaning_of_every_signal(api, agent):
+    """Its supervisor ignores and handles some, and so does the interpreter it is forked from."""
+    api.want("t1", command=["cat", "/proc/self/status"])
+    assert api.until_gone("t1")["exit_code"] == 0
+    facts = dict(line.split(":", 1) for line in api.log("t1").decode().splitlines())
+    assert {int(facts[name], 16) for name in ("SigIgn", "SigBlk", "SigCgt")} == {0}
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
