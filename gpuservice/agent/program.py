@@ -59,15 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     os.umask(0o077)
     open_files.raise_limit()
+    reading = f"the user data ({given.user_data})"
     try:
         with open(given.user_data, encoding="utf-8") as file:
             user_data = UserData.parse(json.load(file))
         settings = AgentSettings()
         if given.config_file:
+            reading = f"the configuration ({given.config_file})"
             with open(given.config_file, encoding="utf-8") as file:
                 settings = AgentSettings.from_mapping(json.load(file))
     except (OSError, ValueError) as error:
-        LOG.error("%s", error)
+        LOG.error("%s cannot be read: %s", reading, error)
         return 2
     stop = threading.Event()
 

@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     for verb, text in (
         ("lose-host", "take a host's power away"),
         ("restore-host", "give it back"),
-        ("lose-node", "take the power of a node's host away"),
+        ("lose-node", "take the power of the host of a node (its name) away"),
     ):
         one = verbs.add_parser(verb, help=text)
         one.add_argument("name")
@@ -85,8 +85,19 @@ def _state(conf: cfg.ConfigOpts, given: argparse.Namespace) -> SimulatedState:
     return SimulatedState(Path(given.state_dir or conf.simulated.state_dir))
 
 
-def _power(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
+def _existing_state(conf: cfg.ConfigOpts, given: argparse.Namespace) -> SimulatedState | None:
+    """The state of a simulated cloud that was there before; says so if there is none."""
     state = _state(conf, given)
+    if state.root.is_dir():
+        return state
+    print(f"{PROGRAM}: there is no simulated cloud in {str(state.root)!r}", file=sys.stderr)
+    return None
+
+
+def _power(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
+    state = _existing_state(conf, given)
+    if state is None:
+        return 1
     host = given.name
     if given.verb == "lose-node":
         hosts = [one["host"] for one in state.servers() if one["name"] == given.name]
@@ -110,9 +121,37 @@ def _set(conf: cfg.ConfigOpts, given: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return 2
-        values[key] = json.loads(text)
-    _state(conf, given).set_control(**values)
+        try:
+            values[key] = _control_value(key, text)
+        except ValueError as error:
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
+            return 2
+    state = _existing_state(conf, given)
+    if state is None:
+        return 1
+    state.set_control(**values)
     return 0
+
+
+def _control_value(key: str, text: str) -> Any:
+    """What the text says, if the cloud can be told that of this key; raises ``ValueError``."""
+    usual = CONTROL_DEFAULTS[key]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if isinstance(usual, list):
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return value
+        wanted = 'a JSON list of texts, like ["gpu-00"]'
+    else:
+        kinds = int if isinstance(usual, int) else (int, float)
+        most = 1 if key == "fail_rate" else sys.maxsize
+        if isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        wanted = "a whole number" if isinstance(usual, int) else "a number"
+        wanted += " from 0 to 1" if most == 1 else ", 0 or more"
+    raise ValueError(f"{key} is {text!r}; it must be {wanted}")
 
 
 @plainly(PROGRAM)

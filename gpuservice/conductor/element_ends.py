@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuservice.conductor.deps import CAUSE, Deps
@@ -33,7 +33,18 @@ _COUNTS = {
     JobStatus.CANCELLED: "cancelled_elements",
 }
 
+#: Outcomes of what did start.
+_RAN = (AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED, AttemptOutcome.TIMED_OUT)
+
 End = tuple[Attempt, Job, Ending]
+
+
+def _began(attempt: Attempt, end: Ending) -> datetime | None:
+    """When it started; one that ran to its end before anybody heard of its start: when it was
+    given out."""
+    if attempt.started_at is not None or end.outcome not in _RAN:
+        return attempt.started_at
+    return attempt.created_at
 
 
 class ElementEnds:
@@ -88,6 +99,7 @@ class ElementEnds:
                         "live": None,
                         "attention": False,
                         "due_at": None,
+                        "started_at": _began(attempt, end),
                         "ended_at": now,
                         "failure_class": end.failure_class,
                         "exit_code": end.exit_code,
@@ -200,6 +212,7 @@ class ElementEnds:
             attempt.index,
             {
                 "status": status,
+                "started_at": _began(attempt, end),
                 "ended_at": now,
                 "failure_class": end.failure_class,
                 "exit_code": end.exit_code,

@@ -66,7 +66,12 @@ def ranges(indices: Sequence[int]) -> str:
 
 
 def _cancelled(now: datetime) -> dict[str, Any]:
-    return {"status": JobStatus.CANCELLED, "ended_at": now, "failure_class": "cancelled"}
+    return {
+        "status": JobStatus.CANCELLED,
+        "ended_at": now,
+        "failure_class": "cancelled",
+        "status_reason": "cancelled",
+    }
 
 
 def _element_waits(job: Job, index: int, row: JobElement | None) -> bool:
@@ -140,7 +145,7 @@ class JobActions:
                 job.id, _cancelled(uow.now()), Where("status", "eq", JobStatus.QUEUED)
             )
         if not job.live_elements:
-            values.update(status=JobStatus.CANCELLED, ended_at=uow.now(), failure_class="cancelled")
+            values.update(_cancelled(uow.now()))
             self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING, JobStatus.CANCELLED)
         uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])

@@ -83,7 +83,9 @@ def _stream(
     attempts = uow.attempts.find(*where, order=(("number", "desc"),), limit=1)
     if not attempts:
         if attempt is not None or index >= job.elements:
-            raise NotFound.of("attempt", str(attempt or index))
+            if attempt is None:
+                raise NotFound.of("index", str(index))
+            raise NotFound.of("attempt", str(attempt))
         return None, job.status in JOB_ENDED
     tasks = uow.tasks.find(Where("attempt_id", "eq", attempts[0].id), Where("rank", "eq", rank))
     if not tasks:

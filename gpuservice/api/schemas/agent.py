@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from gpuservice.api.schemas.jobs import FAILURE_CLASSES
 from gpuservice.api.schemas.pieces import items, maybe, one_of, record, text, whole
 from gpuservice.domain.kept import MAX_CHECKPOINT_FILES
 
@@ -76,7 +77,10 @@ _REPORT = record(
     oom={"type": "boolean"},
     timed_out={"type": "boolean"},
     failure=maybe(
-        {**record(("class",), evidence=text(4096, 0, "^[^\\x00]*$")), "additionalProperties": True}
+        record(
+            ("class",),
+            **{"class": one_of(*FAILURE_CLASSES), "evidence": text(4096, 0, "^[^\\x00]*$")},
+        )
     ),
     checkpoint_fault=maybe(
         record(

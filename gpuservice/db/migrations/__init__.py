@@ -9,7 +9,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Engine
+
+from gpuservice.domain.errors import Misconfigured
 
 
 def _config(engine: Engine) -> Config:
@@ -20,8 +23,17 @@ def _config(engine: Engine) -> Config:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Bring the schema up to a revision."""
-    command.upgrade(_config(engine), revision)
+    """Bring the schema up to a revision.
+
+    :raises Misconfigured: when the schema is of a release that this one does not know.
+    """
+    try:
+        command.upgrade(_config(engine), revision)
+    except CommandError as error:
+        raise Misconfigured(
+            f"the schema is at version {version(engine)}, which this release does not know; use "
+            f"the release that made it, or a newer one ({error})"
+        ) from error
 
 
 def downgrade(engine: Engine, revision: str) -> None:

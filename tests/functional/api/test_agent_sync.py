@@ -314,6 +314,18 @@ def test_nonsense_is_400_or_ignored(node, wrong):
     assert answer.status_code in (200, 400), answer.text
 
 
+@pytest.mark.parametrize("what", [{"a": 1}, [1], 5, "nonsense" * 100, "my_own_class"])
+def test_a_failure_has_one_of_the_known_classes(world, cluster, node, ada, job_id, what):
+    place(world, cluster, job_id, cluster.nodes[:1])
+    (order,) = node.orders()
+    told = {"class": what, "evidence": "x"}
+    answer = node.sync(report(order["task_id"], "gone", exit_code=1, failure=told))
+    error = error_of(answer)
+    assert (error["status"], error["source"]["pointer"]) == (400, "/tasks/0/failure/class")
+    assert "user_code" in error["detail"] or "string" in error["detail"]
+    assert status(ada, job_id) != "failed"
+
+
 @pytest.mark.parametrize(
     "time",
     [

@@ -132,3 +132,14 @@ def test_indices_and_back() -> None:
     assert indices_of("7-9,3,8", 10) == [3, 7, 8, 9]
     assert ranges([3, 7, 8, 9]) == "3,7-9"
     assert (ranges([]), ranges([0]), ranges([0, 1, 3])) == ("", "0", "0-1,3")
+
+
+def test_a_cancelled_job_gives_no_reason_of_before(
+    world: World, cluster: Cluster, ada: Client
+) -> None:
+    answer = ada.post("/jobs", {"job": {"name": "one", "command": ["true"]}})
+    ident = answer.get_json()["job"]["id"]
+    for action in ("hold", "release", "hold"):
+        assert ada.post(f"/jobs/{ident}/action", {action: None}).status_code == 202
+    shown = cancel(ada, ident)
+    assert (shown["status"], shown["status_reason"]) == ("cancelled", "cancelled")

@@ -342,3 +342,13 @@ def test_one_bad_job_does_not_hold_up_the_rest(world: World) -> None:
         one.id
         for one in world.real_store.read(lambda uow: uow.attempts.find(Where("live", "eq", 1)))
     ] == [world.attempts(bad)[0].id]
+
+
+def test_what_ended_before_anybody_heard_of_its_start_did_start(world: World) -> None:
+    nodes = world.settled(world.pool())
+    job = world.submit()
+    world.end(world.start(job, nodes))
+    world.step()
+    (attempt,) = world.attempts(job)
+    assert attempt.started_at is not None and attempt.ended_at is not None
+    assert attempt.started_at <= attempt.ended_at

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, inspect
+from sqlalchemy import Engine, inspect, text
 
 from gpuservice.db import migrations
 from gpuservice.db.tables import METADATA
+from gpuservice.domain.errors import Misconfigured
 
 
 def differences(engine: Engine) -> list[object]:
@@ -51,3 +53,11 @@ def test_checks_and_unique_keys_stand_in_the_schema(engine: Engine) -> None:
     uniques = {str(one["name"]) for one in found.get_unique_constraints("attempts")}
     indexes = {str(one["name"]) for one in found.get_indexes("attempts")}
     assert {"uq_attempts_live", "uq_attempts_number"} <= uniques | indexes
+
+
+def test_a_schema_of_a_newer_release_is_refused_in_words(empty_engine: Engine) -> None:
+    migrations.upgrade(empty_engine)
+    with empty_engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(Misconfigured, match="at version 9999, which this release does not know"):
+        migrations.upgrade(empty_engine)
