@@ -63,7 +63,7 @@ TOKEN = record(("secret",), secret=text(64, 64, "^[0-9a-f]{64}$"))
 _PIECE = record(
     ("offset",),
     offset=whole(0, 2**50),
-    data_b64=text(262_144, 0, "^[A-Za-z0-9+/=]*$"),
+    data_b64=text(262_144, 0, "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}(==|[A-Za-z0-9+/]=))?$"),
     end={"type": "boolean"},
 )
 _REPORT = record(
