@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,10 +63,26 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemption:
+    """Stop a running gang for a waiting job. ``why``: priority, reclaim, due_gang, short_job or
+    defragment."""
+
+    gang_id: str
+    job_id: str
+    for_job_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The outcome. ``wanted``: pool id -> how many nodes an autoscaled pool should have."""
+    """The outcome. ``wanted``: pool id -> how many nodes an autoscaled pool should have.
+
+    ``due``: when each job that had no due time yet gets a promise; whoever keeps jobs keeps it.
+    """
 
     starts: tuple[Start, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: Sequence[Waiting] = ()
     promises: tuple[Promise, ...] = ()
     wanted: Mapping[str, int] = field(default_factory=dict)
+    preemptions: tuple[Preemption, ...] = ()
+    due: Mapping[str, float] = field(default_factory=dict)

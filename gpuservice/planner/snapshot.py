@@ -78,11 +78,36 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue with its candidate pools."""
+    """One queue with its candidate pools and its place in the sharing.
+
+    ``nominal``, ``borrowing_limit`` and ``lending_limit`` are milli-GPUs by GPU type (absent: no
+    bound); queues of one ``cohort`` use each other's idle nominal. ``preemption``: none,
+    lower_priority, reclaim or both. ``spread``: put tasks on the emptiest nodes.
+    """
 
     id: str
     pool_ids: tuple[str, ...]
     open: bool = True
+    weight: float = 1.0
+    cohort: str | None = None
+    nominal: Mapping[str, int] = field(default_factory=dict)
+    borrowing_limit: Mapping[str, int] = field(default_factory=dict)
+    lending_limit: Mapping[str, int] = field(default_factory=dict)
+    preemption: str = "none"
+    spread: bool = False
+    default_runtime_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Nodes that only jobs of one queue (or of one project) may use from start to end."""
+
+    id: str
+    node_ids: tuple[str, ...]
+    starts_at: float
+    ends_at: float
+    queue_id: str | None = None
+    project_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +144,11 @@ class Request:
 class PendingJob:
     """A job with ``elements`` waiting (arrays: that may start now).
 
-    ``blocked`` is the reason code that keeps it from being tried at all, with ``facts``.
+    ``blocked`` is the reason code that keeps it from being tried at all, with ``facts``. ``due``:
+    from when on it is promised a start (None: the plan says it, see ``Plan.due``). ``promised``:
+    when it first got a promise, which ranks it before all without; ``claimed``: something is being
+    preempted for it. ``preempted``: how often it lost its place already. ``deadline``: the latest
+    end that is of use.
     """
 
     job_id: str
@@ -134,6 +163,13 @@ class PendingJob:
     elements: int = 1
     blocked: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "training"
+    preemptible: bool = False
+    deadline: float | None = None
+    due: float | None = None
+    promised: float | None = None
+    claimed: bool = False
+    preempted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +185,42 @@ class TaskPlacement:
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A live attempt. ``promised_end`` is None when it has no limit."""
+    """A live attempt. ``promised_end`` is None when it has no limit.
+
+    ``gang_id`` names the attempt (an array has several); ``preempting``: it was told to go and
+    ends within its grace. ``protected_s``: how long it may not be preempted after its start.
+    """
 
     job_id: str
     project_id: str
     tasks: tuple[TaskPlacement, ...]
     promised_end: float | None
+    gang_id: str = ""
+    queue_id: str = ""
+    user_id: str = ""
+    priority: int = 0
+    started_at: float = 0.0
+    preemptible: bool = False
+    preempting: bool = False
+    preempted: int = 0
+    protected_s: float = 0.0
+    request: Request | None = None
+    max_runtime_s: int | None = None
+
+
+#: (queue, project, user)
+UsageKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything a plan depends on. ``headroom``: (project, quota name) -> what is left of a
-    limited quota (GPUs in milli); unlimited names are absent."""
+    limited quota (GPUs in milli); unlimited names are absent.
+
+    ``usage``: decayed milli-GPU-seconds that (queue, project, user) had, what runs included up to
+    now (half-life ``Policy.usage_half_life_s``). ``limit_ratio``: how long ended jobs ran, summed,
+    over the sum of their limits: 1 where limits are true.
+    """
 
     now: float
     nodes: tuple[NodeState, ...]
@@ -169,19 +229,73 @@ class Snapshot:
     pending: tuple[PendingJob, ...]
     running: tuple[RunningGang, ...] = ()
     headroom: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    usage: Mapping[UsageKey, float] = field(default_factory=dict)
+    reservations: tuple[Reservation, ...] = ()
+    limit_ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimes:
+    """From when on a waiting job is promised a start, after its submission, in hours.
+
+    A gang (more GPUs than the largest node has): ``gang_h + (gang_share_h + gang_backlog x B) x
+    its share of all GPUs``; any other job: ``small_h + small_backlog x B``. B is the backlog it
+    met at submission: remaining limits x GPUs of all that ran and waited over all GPUs, times
+    ``Snapshot.limit_ratio``.
+    """
+
+    gang_h: float = 2.0
+    gang_share_h: float = 20.0
+    gang_backlog: float = 0.8
+    small_h: float = 36.0
+    small_backlog: float = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weighted sum of ``order = multifactor`` (Slurm's priority/multifactor): each factor is
+    0..1; ``age_max_s`` is the age that counts as 1."""
+
+    age: float = 1000.0
+    fairshare: float = 1000.0
+    size: float = 100.0
+    priority: float = 10000.0
+    age_max_s: float = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How to plan.
 
-    ``promises``: how many waiting jobs get a promised start that backfill must respect (1: EASY,
-    -1: all). ``explain``: whether to explain what waits; ``counterfactuals``/``estimates``: for
-    how many waiting shapes/jobs. ``focus``: explain this job alone, with changes and estimate
-    whatever those numbers are (a dry run).
+    ``order``: fair, fifo or multifactor. ``backfill``: whether anything may pass a job that does
+    not fit (False: strict, its head blocks). ``promises``: how many waiting gangs get a promised
+    start that backfill must respect (1: EASY, -1: all, 0: none), ``small_promises`` how many other
+    jobs do when ``due`` is given (without it the first jobs of the line get promises whatever
+    their size, at once). ``backfill_order``: line, short_first or area_slowdown.
+
+    ``preempt``: of priority, reclaim, due_gangs, short_jobs. ``protected_s``: the least run time
+    before preemption; ``max_preemptions`` bounds how often one job loses its place; ``lost_s`` is
+    what a preemption is reckoned to cost a victim. ``defragment``: move preemptible jobs when that
+    starts a waiting gang.
+
+    ``explain``: whether to explain what waits; ``counterfactuals``/``estimates``: for how many
+    waiting shapes/jobs. ``focus``: explain this job alone, with changes and estimate whatever
+    those numbers are (a dry run).
     """
 
+    order: str = "fair"
+    backfill: bool = True
     promises: int = 1
+    small_promises: int = 1
+    due: DueTimes | None = DueTimes()
+    backfill_order: str = "area_slowdown"
+    preempt: frozenset[str] = frozenset({"priority", "reclaim"})
+    protected_s: float = 1800.0
+    max_preemptions: int = 5
+    lost_s: float = 600.0
+    defragment: bool = False
+    usage_half_life_s: float = 7 * 86400.0
+    weights: Weights = Weights()
     explain: bool = True
     counterfactuals: int = 5
     estimates: int = 20
