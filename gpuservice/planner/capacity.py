@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many tasks of a request fit where: one vectorised count per shape, not per job."""
+"""How many tasks of a request fit where: counted per shape and kept, not per job.
+
+Every count takes ``rows``: a slice of the nodes (a whole pool) or an array of them (those that
+changed since the last count).
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ from gpuservice.planner.snapshot import Request
 #: More tasks than any gang has: what bounds nothing.
 PLENTY = 1 << 30
 
+Rows = slice | Ints
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where a job may look: the ``nodes`` (N,) of one pool, the number of its project, and how
-    many tasks its quota lets it have there. A gang stays within one pool."""
+    """Where a job may look: one pool and the rows of its nodes, the number of the job's project,
+    and how many tasks its quotas let it have there. A gang stays within one pool."""
 
-    nodes: Bools
+    pool: str
+    rows: slice
     project: int
     most: int = PLENTY
 
@@ -31,79 +38,143 @@ def candidates(ledger: Ledger, pool_ids: Iterable[str], project_id: str) -> tupl
     layout = ledger.layout
     project = layout.projects.of(project_id)
     return tuple(
-        Candidates(layout.pool_nodes[pool], project)
+        Candidates(pool, layout.pool_rows[pool], project)
         for pool in pool_ids
-        if pool in layout.pool_nodes
+        if pool in layout.pool_rows
     )
 
 
-def usable(ledger: Ledger, where: Candidates) -> Bools:
-    """(N,): candidate nodes that are ready and, where one project is alone, not another's."""
-    free = (ledger.occupant == NOBODY) | (ledger.occupant == where.project)
-    may: Bools = where.nodes & ledger.ready & (~ledger.layout.isolation_node | free)
+def usable(ledger: Ledger, rows: Rows, project: int) -> Bools:
+    """(n,): nodes that are ready and, where one project is alone, not another's."""
+    may: Bools = ledger.ready[rows]
+    alone = ledger.layout.isolation_node[rows]
+    if alone.any():
+        occupant = ledger.occupant[rows]
+        may = may & (~alone | (occupant == NOBODY) | (occupant == project))
     return may
 
 
-def fitting_devices(ledger: Ledger, request: Request, project: int) -> Bools:
-    """(N, D): devices of the right kind on which the project may have something."""
+def right_kind(ledger: Ledger, request: Request, rows: Rows) -> Bools:
+    """(n, D): devices of a type and memory that the request takes."""
     layout = ledger.layout
-    fit: Bools = layout.device_type != NOBODY
+    kind = layout.device_type[rows]
+    fit: Bools = kind != NOBODY
     if request.gpu_types:
-        fit &= np.isin(layout.device_type, [layout.types.of(name) for name in request.gpu_types])
+        fit = fit & np.isin(kind, [layout.types.of(name) for name in request.gpu_types])
     if request.min_gpu_memory_mib:
-        fit &= layout.device_memory >= request.min_gpu_memory_mib
-    fit &= (ledger.device_occupant == NOBODY) | (ledger.device_occupant == project)
+        fit = fit & (layout.device_memory[rows] >= request.min_gpu_memory_mib)
     return fit
 
 
-def share_milli(ledger: Ledger, request: Request) -> Ints:
-    """(N, D): milli of each device that a task of a sharing request takes."""
-    layout = ledger.layout
+def fitting_devices(ledger: Ledger, request: Request, rows: Rows, project: int) -> Bools:
+    """(n, D): devices of the right kind on which the project may have something."""
+    occupant = ledger.device_occupant[rows]
+    free: Bools = (occupant == NOBODY) | (occupant == project)
+    return right_kind(ledger, request, rows) & free
+
+
+def share_milli(ledger: Ledger, request: Request, rows: Rows) -> Ints:
+    """(n, D): milli of each device that a task of a sharing request takes."""
+    memory = ledger.layout.device_memory[rows]
     if request.gpu_memory_mib is None:
-        return np.full(layout.device_memory.shape, request.gpu_milli, dtype=np.int64)
-    memory = np.maximum(layout.device_memory, 1)
-    return -(-1000 * request.gpu_memory_mib // memory)
+        return np.full(memory.shape, request.gpu_milli, dtype=np.int64)
+    return -(-1000 * request.gpu_memory_mib // np.maximum(memory, 1))
 
 
-def device_slots(ledger: Ledger, request: Request, project: int) -> Ints:
-    """(N, D): tasks of a sharing request, or 1 for each whole free device."""
-    fit = fitting_devices(ledger, request, project)
+def device_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> Ints:
+    """(n, D): tasks of a sharing request, or 1 for each whole free device."""
     if request.shared:
-        milli = share_milli(ledger, request)
-        slots = np.where(milli <= 1000, np.maximum(ledger.free, 0) // np.maximum(milli, 1), 0)
-        return np.where(fit, slots, 0)
-    return (fit & (ledger.free >= 1000)).astype(np.int64)
+        fit = fitting_devices(ledger, request, rows, project)
+        milli = share_milli(ledger, request, rows)
+        room = np.maximum(ledger.free[rows], 0) // np.maximum(milli, 1)
+        return np.where(fit & (milli <= 1000), room, 0)
+    fit = right_kind(ledger, request, rows)
+    return (fit & (ledger.free[rows] >= 1000)).astype(np.int64)
 
 
-def host_slots(ledger: Ledger, request: Request) -> Ints:
-    """(N,): tasks by CPU, memory and the number of tasks that a node may have."""
-    slots: Ints = np.maximum(MAX_TASKS_PER_NODE - ledger.tasks, 0)
+def host_slots(ledger: Ledger, request: Request, rows: Rows) -> Ints:
+    """(n,): tasks by CPU, memory and the number of tasks that a node may have."""
+    slots: Ints = np.maximum(MAX_TASKS_PER_NODE - ledger.tasks[rows], 0)
     if request.vcpus:
-        slots = np.minimum(slots, np.maximum(ledger.cpus, 0) // request.vcpus)
+        slots = np.minimum(slots, np.maximum(ledger.cpus[rows], 0) // request.vcpus)
     if request.memory_mib:
-        slots = np.minimum(slots, np.maximum(ledger.memory, 0) // request.memory_mib)
+        slots = np.minimum(slots, np.maximum(ledger.memory[rows], 0) // request.memory_mib)
     return slots
 
 
-def node_capacity(ledger: Ledger, request: Request, where: Candidates) -> Ints:
-    """(N,): how many tasks of the request each candidate node takes now."""
-    slots = host_slots(ledger, request)
+def task_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> Ints:
+    """(n,): how many tasks of the request each node takes now."""
+    slots = host_slots(ledger, request, rows)
     if request.shared or request.whole:
-        per_device = device_slots(ledger, request, where.project)
-        gpus = per_device.sum(axis=1)
+        gpus = device_slots(ledger, request, rows, project).sum(axis=1)
         slots = np.minimum(slots, gpus if request.shared else gpus // request.whole)
-    return np.where(usable(ledger, where), slots, 0)
+    return np.where(usable(ledger, rows, project), slots, 0)
 
 
-def group_capacity(ledger: Ledger, request: Request, where: Candidates) -> Ints:
-    """(N, G): how many tasks each link group of each node takes (devices without a group are
+def group_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> Ints:
+    """(n, G): how many tasks each link group of each node takes (devices without a group are
     not in one)."""
-    groups = ledger.layout.device_group
+    groups = ledger.layout.device_group[rows]
     count = int(groups.max(initial=NOBODY)) + 1
-    per_device = device_slots(ledger, request, where.project)
+    per_device = device_slots(ledger, request, rows, project)
     slots = np.zeros((groups.shape[0], max(count, 1)), dtype=np.int64)
     for group in range(count):
         gpus = np.where(groups == group, per_device, 0).sum(axis=1)
         slots[:, group] = gpus if request.shared or not request.whole else gpus // request.whole
-    slots = np.minimum(slots, host_slots(ledger, request)[:, None])
-    return np.where(usable(ledger, where)[:, None], slots, 0)
+    slots = np.minimum(slots, host_slots(ledger, request, rows)[:, None])
+    return np.where(usable(ledger, rows, project)[:, None], slots, 0)
+
+
+class View:
+    """The slots of one request on one pool, brought up to date by what changed."""
+
+    __slots__ = ("_request", "_seen", "project", "rows", "slots")
+
+    def __init__(self, request: Request, rows: slice, project: int) -> None:
+        self._request = request
+        self._seen = -1
+        self.rows = rows
+        self.project = project
+        self.slots: Ints = np.zeros(0, dtype=np.int64)
+
+    def fresh(self, ledger: Ledger, pool: str) -> Ints:
+        """(n,): the slots of the pool's nodes now. Not to be changed by the caller."""
+        journal = ledger.journals[pool]
+        if self._seen == journal.end:
+            return self.slots
+        changed = None if self._seen < 0 else journal.since(self._seen)
+        self._seen = journal.end
+        if changed is None or len(changed) > len(self.slots):
+            self.slots = task_slots(ledger, self._request, self.rows, self.project)
+        else:
+            rows = np.array(changed if len(changed) < 4 else list(set(changed)), dtype=np.int64)
+            self.slots[rows - self.rows.start] = task_slots(
+                ledger, self._request, rows, self.project
+            )
+        return self.slots
+
+
+class Views:
+    """Views by request and pool; the project counts only where it makes a difference."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._views: dict[tuple[Request, str, int], View] = {}
+        alone = ledger.layout.isolation_node
+        self._alone = {
+            pool: bool(alone[rows].any()) for pool, rows in ledger.layout.pool_rows.items()
+        }
+
+    def tag(self, request: Request, pool: str, project: int) -> int:
+        """The project, where the count depends on it."""
+        return project if request.shared or self._alone[pool] else NOBODY
+
+    def of(self, request: Request, pool: str, project: int) -> View:
+        """The view of a request on a pool for a project."""
+        tag = self.tag(request, pool, project)
+        key = (request, pool, tag)
+        view = self._views.get(key)
+        if view is None:
+            view = View(request, self._ledger.layout.pool_rows[pool], tag)
+            self._views[key] = view
+        return view

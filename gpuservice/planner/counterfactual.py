@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpuservice.planner.capacity import node_capacity
+import numpy as np
+
+from gpuservice.planner.capacity import task_slots
+from gpuservice.planner.passes import Pass
 from gpuservice.planner.snapshot import PendingJob, Request
-
-if TYPE_CHECKING:
-    from gpuservice.planner.plan import Pass
 
 #: Changes offered at most.
 MAX_CHANGES = 3
@@ -37,18 +37,20 @@ class Variant:
 def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     """``({"change": merge patch of the job}, ...)``, smallest sacrifice first, the first that
     works of each kind."""
-    if not state.headroom.may_run(job.project_id):
+    if not state.world.headroom.may_run(job.project_id):
         return ()
-    future = state.future.with_promises(
-        [one for one in state.future.promises if one.job_id != job.job_id]
-    )
+    guards = state.future.guards_without(job.job_id)
     found: list[Change] = []
     kinds: set[str] = set()
     for variant in _variants(state, job):
         if variant.kind in kinds:
             continue
-        tasks, _ = state.places_now(job, variant.request, variant.runtime, future)
-        if tasks is not None:
+        end = state.end_of(job, variant.runtime)
+        if job.deadline is not None and end > job.deadline:
+            continue
+        number = state.world.shape(variant.request, job.queue_id, job.project_id)
+        shape = state.world.shapes[number]
+        if state.places(job, shape, variant.request, end, guards).tasks is not None:
             kinds.add(variant.kind)
             found.append({"change": variant.change})
         if len(found) == MAX_CHANGES:
@@ -65,10 +67,8 @@ def _variants(state: Pass, job: PendingJob) -> Iterator[Variant]:
             replace(request, required=False),
             runtime,
         )
-    for start in sorted({one.start for one in state.future.promises if one.job_id != job.job_id}):
-        shorter = int(start - state.snapshot.now)
-        if shorter > 0 and (runtime is None or shorter < runtime):
-            yield Variant("runtime", {"max_runtime_s": shorter}, request, shorter)
+    for shorter in _shorter(state, job):
+        yield Variant("runtime", {"max_runtime_s": shorter}, request, shorter)
     if request.gpu_types:
         yield Variant(
             "type", {"resources": {"gpu_types": []}}, replace(request, gpu_types=()), runtime
@@ -84,6 +84,7 @@ def _variants(state: Pass, job: PendingJob) -> Iterator[Variant]:
         yield Variant(
             "gpus", {"resources": {"gpus": gpus}}, replace(request, gpu_milli=1000 * gpus), runtime
         )
+    yield from _less_memory(state, job)
     if request.vcpus or request.memory_mib:
         yield Variant(
             "host",
@@ -93,17 +94,53 @@ def _variants(state: Pass, job: PendingJob) -> Iterator[Variant]:
         )
 
 
+def _shorter(state: Pass, job: PendingJob) -> list[int]:
+    """Limits that would end the job before somebody's promise, reservation or its own deadline,
+    longest first."""
+    ends = {one.start for one in state.future.promises if one.job_id != job.job_id}
+    ends |= {
+        one.starts_at
+        for one, _ in state.reserved.others(job.queue_id, job.project_id)
+        if one.starts_at > state.now
+    }
+    if job.deadline is not None:
+        ends.add(job.deadline)
+    limits = {int(end - state.now) for end in ends if end < float("inf")}
+    most = job.max_runtime_s
+    return sorted((one for one in limits if one > 0 and (most is None or one < most)), reverse=True)
+
+
+def _less_memory(state: Pass, job: PendingJob) -> Iterator[Variant]:
+    """Less GPU memory, where no GPU of the pools has as much as was asked for."""
+    request = job.request
+    asked = max(request.gpu_memory_mib or 0, request.min_gpu_memory_mib)
+    if not asked:
+        return
+    memory = state.world.layout.device_memory
+    rows = state.world.layout.pool_rows
+    sizes = {
+        int(size)
+        for pool in state.world.pools_declared(job)
+        if pool in rows
+        for size in np.unique(memory[rows[pool]]).tolist()
+        if 0 < size < asked
+    }
+    for size in sorted(sizes, reverse=True):
+        change: dict[str, Any] = {}
+        variant = request
+        if request.gpu_memory_mib is not None and request.gpu_memory_mib > size:
+            change["gpu_memory_mib"] = size
+            variant = replace(variant, gpu_memory_mib=size)
+        if request.min_gpu_memory_mib > size:
+            change["min_gpu_memory_mib"] = size
+            variant = replace(variant, min_gpu_memory_mib=size)
+        yield Variant("memory", {"resources": change}, variant, job.max_runtime_s)
+
+
 def _room(state: Pass, job: PendingJob) -> int:
     """How many tasks fit now in one pool: the first count worth a try."""
     return max(
-        (
-            int(
-                node_capacity(state.future.ledger, job.request, one)
-                .clip(max=job.request.count)
-                .sum()
-            )
-            for one in state.where(job)
-        ),
+        (int(slots.clip(max=job.request.count).sum()) for slots in _slots(state, job, job.request)),
         default=0,
     )
 
@@ -113,15 +150,20 @@ def _widest(state: Pass, job: PendingJob) -> int:
     one_gpu = replace(job.request, gpu_milli=1000, vcpus=0, memory_mib=0)
     return max(
         (
-            int(
-                node_capacity(state.future.ledger, one_gpu, one)
-                .clip(max=job.request.whole)
-                .max(initial=0)
-            )
-            for one in state.where(job, one_gpu)
+            int(slots.clip(max=job.request.whole).max(initial=0))
+            for slots in _slots(state, job, one_gpu)
         ),
         default=0,
     )
+
+
+def _slots(
+    state: Pass, job: PendingJob, request: Request
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    world = state.world
+    project = world.layout.projects.of(job.project_id)
+    for pool in world.pools_of(job.queue_id, job.project_id):
+        yield task_slots(world.ledger, request, world.layout.pool_rows[pool], project)
 
 
 def _smaller(amount: int, guess: int) -> Iterator[int]:

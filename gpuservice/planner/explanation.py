@@ -1,153 +1,338 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why each job waits: reasons with numbers, place in line, holders, estimate, what would help.
 
-What is the same for all jobs of one shape is worked out once and shared.
+Worked out when somebody reads it, from the world as the pass left it. What is the same for all
+jobs of one shape is worked out once and shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+import numpy as np
 
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.counterfactual import Change, changes_that_start
-from gpuservice.planner.estimates import ESTIMATE_BASIS, Estimates
 from gpuservice.planner.holders import Holders
+from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ordering import Positions
-from gpuservice.planner.plan_types import Holder, ReasonFact, Waiting
+from gpuservice.planner.passes import PROMISABLE, Pass
+from gpuservice.planner.plan_types import Holder, Promise, ReasonFact, Waiting
+from gpuservice.planner.promises import Future
 from gpuservice.planner.reason_text import sentence
-from gpuservice.planner.shortfall import (
-    Numbers,
-    growth,
-    host_facts,
-    isolation_facts,
-    largest_ever,
-    numbers,
-    quota_facts,
-    why_impossible,
-    why_not_now,
-)
+from gpuservice.planner.shortfall import Shortfall
 from gpuservice.planner.snapshot import PendingJob
+from gpuservice.planner.world import Shape
 
-if TYPE_CHECKING:
-    from gpuservice.planner.plan import Left, Pass
+#: What starts a job is told from the limits of what runs, unless jobs are known to end earlier.
+BY_LIMITS = "time limits of running jobs"
+BY_HISTORY = "time limits of running jobs and how much of theirs ended jobs used"
+
+_NO_ESTIMATE = (
+    Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA, Reason.QUEUE_QUOTA, Reason.DEADLINE_UNREACHABLE,
+)  # fmt: skip
 
 
-class Explainer:
-    """Explains everything that a pass left waiting."""
+class WaitingLine(Sequence[Waiting]):
+    """Everything that a pass left waiting, in line order, then what is blocked."""
 
-    def __init__(self, state: Pass, wanted: Mapping[str, int]) -> None:
+    def __init__(self, state: Pass) -> None:
         self._state = state
-        self._wanted = wanted
-        self._known_reasons: dict[tuple[int, str, bool], tuple[ReasonFact, ...]] = {}
-        self._known_changes: dict[tuple[int, str | None], tuple[Change, ...]] = {}
-        self._promised = {promise.job_id for promise in state.future.promises}
-        self._started = {start.job_id for start in state.starts}
-        self._numbers: dict[int, Numbers] = {}
+        self.wanted: Mapping[str, int] = {}
+        self._rows: list[int] | None = None
+        self._positions: dict[int, int] = {}
+        self._words: dict[tuple[int, int, bool], str] = {}
+        self._reasons_of: dict[tuple[int, int, str, bool], tuple[ReasonFact, ...]] = {}
+        self._changes_of: dict[tuple[int, int, str | None], tuple[Change, ...]] = {}
+        self._shortfalls: dict[tuple[int, int], Shortfall] = {}
+        self._promised = {promise.job_id: promise for promise in state.future.promises}
         self._tested = 0
-        self._holders = Holders(state)
-        self._estimates = Estimates(state)
-        self._leaders: dict[str, int] = {}
+        self._holders = Holders(state.world)
+        self._estimates: dict[int, float | None] | None = None
+        self._leaders: dict[str, int] | None = None
 
-    def explain(self) -> tuple[Waiting, ...]:
-        """One entry a waiting job, in line order."""
-        positions = Positions()
-        entries: list[Waiting] = []
-        focus = self._state.policy.focus
-        for left in self._state.left:
-            job, word = left.job, left.word
-            if job.blocked is not None or word == Reason.QUEUE_CLOSED:
-                if focus in (None, job.job_id):
-                    fact = ReasonFact(word, sentence(word, job.facts), job.facts)
-                    entries.append(Waiting(job.job_id, job.project_id, (fact,)))
-                continue
-            pools = self._state.pools(job)
-            impossible = word == Reason.IMPOSSIBLE
-            position = None if impossible else positions.next(pools)
-            start = self._estimates.of(left)
-            if focus in (None, job.job_id):
-                entries.append(
-                    Waiting(
-                        job.job_id,
-                        job.project_id,
-                        self._reasons(left),
-                        position,
-                        start,
-                        None if start is None else ESTIMATE_BASIS,
-                        self._holders_of(left),
-                        self._changes(left),
-                    )
-                )
-            if word == Reason.INSUFFICIENT_GPUS:
-                for pool in pools:
-                    self._leaders[pool] = max(self._leaders.get(pool, 0), job.priority)
-        return tuple(entries)
+    # -- the sequence ------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self._order())
 
-    def _reasons(self, left: Left) -> tuple[ReasonFact, ...]:
-        outranked = self._outranked(left.job)
-        key = (left.shape, left.word, outranked)
-        if key not in self._known_reasons:
-            self._known_reasons[key] = self._find_reasons(left, outranked)
-        return self._known_reasons[key]
+    @overload
+    def __getitem__(self, index: int) -> Waiting: ...
 
-    def _holders_of(self, left: Left) -> tuple[Holder, ...]:
-        if left.word in (Reason.IMPOSSIBLE, Reason.PROJECT_QUOTA):
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Waiting]: ...
+
+    def __getitem__(self, index: int | slice) -> Waiting | Sequence[Waiting]:
+        if isinstance(index, slice):
+            return [self._entry(row) for row in self._order()[index]]
+        return self._entry(self._order()[index])
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return (self._entry(row) for row in self._order())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, job_id: str) -> Waiting | None:
+        """The entry of one job; None when it does not wait."""
+        row = self._state.world.line.row_of.get(job_id)
+        return None if row is None or row not in set(self._order()) else self._entry(row)
+
+    def wanting(self) -> list[PendingJob]:
+        """The jobs that wait for GPUs, in line order, with the elements that are left."""
+        line, begun = self._state.world.line, self._state.begun
+        return [
+            replace(line.job(row), elements=line.job(row).elements - begun.get(row, 0))
+            for row in self._live()
+            if self.word(row) in PROMISABLE
+        ]
+
+    # -- order -------------------------------------------------------------------------------
+    def _order(self) -> list[int]:
+        if self._rows is None:
+            self._rows = self._all_rows()
+        return self._rows
+
+    def _all_rows(self) -> list[int]:
+        line, focus = self._state.world.line, self._state.policy.focus
+        if focus is not None:
+            row = line.row_of.get(focus)
+            return [row] if row is not None and self._left(row) else []
+        waiting = self._live()
+        there = set(waiting)
+        rest = [row for row in line.rows().tolist() if row not in there and self._left(row)]
+        waiting.extend(line.in_order(np.array(rest, dtype=np.int64)).tolist())
+        return waiting
+
+    def _left(self, row: int) -> bool:
+        """Whether any element waits still."""
+        job = self._state.world.line.job(row)
+        begun = self._state.begun.get(row, 0)
+        return not begun or begun < job.elements
+
+    def _live(self) -> list[int]:
+        """Rows of jobs that were to be tried and wait, in line order."""
+        state, line = self._state, self._state.world.line
+        rows = np.flatnonzero(line.live)
+        open_queue = [
+            (queue := state.world.queues.get(share.queue_id)) is not None and queue.open
+            for share in state.world.shares
+        ]
+        rows = np.array(
+            [row for row in rows.tolist() if self._left(row) and open_queue[int(line.share[row])]],
+            dtype=np.int64,
+        )
+        if state.policy.order == "multifactor":
+            return state.line_order(rows)
+        tiers = line.tier[rows]
+        return [
+            row
+            for tier in np.unique(tiers)[::-1].tolist()
+            for row in state.line_order(rows[tiers == tier])
+        ]
+
+    def _position(self, row: int) -> int | None:
+        if not self._positions:
+            positions = Positions()
+            for one in self._live():
+                if self.word(one) not in (Reason.IMPOSSIBLE, Reason.DEADLINE_UNREACHABLE):
+                    pools = self._state.world.pools_declared(self._state.world.line.job(one))
+                    self._positions[one] = positions.next(pools)
+        return self._positions.get(row)
+
+    # -- one entry ---------------------------------------------------------------------------
+    def word(self, row: int) -> str:
+        """In one word why a job waits."""
+        state, line = self._state, self._state.world.line
+        job = line.job(row)
+        if job.blocked is not None:
+            return job.blocked
+        queue = state.world.queues.get(job.queue_id)
+        if queue is None or not queue.open:
+            return Reason.QUEUE_CLOSED
+        known = state.words.get(row)
+        if known is not None:
+            return known
+        key = (int(line.shape[row]), int(line.share[row]), job.preemptible)
+        if key not in self._words:
+            self._words[key] = state.why_not_tried(job, self._shape(row))
+        return self._words[key]
+
+    def _shape(self, row: int) -> Shape:
+        world = self._state.world
+        return world.shapes[int(world.line.shape[row])]
+
+    def _entry(self, row: int) -> Waiting:
+        job, word = self._state.world.line.job(row), self.word(row)
+        if job.blocked is not None or word == Reason.QUEUE_CLOSED:
+            fact = ReasonFact(word, sentence(word, job.facts), job.facts)
+            return Waiting(job.job_id, job.project_id, (fact,))
+        start = self._estimate(row)
+        return Waiting(
+            job.job_id,
+            job.project_id,
+            self._reasons(row, job, word),
+            self._position(row),
+            start,
+            None if start is None else self._basis(job),
+            self._holders_of(job, word),
+            self._changes(row, job),
+        )
+
+    def _basis(self, job: PendingJob) -> str:
+        known = job.job_id in self._promised or self._state.limit_ratio >= 1
+        return BY_LIMITS if known else BY_HISTORY
+
+    def _holders_of(self, job: PendingJob, word: str) -> tuple[Holder, ...]:
+        if word in _NO_ESTIMATE:
             return ()
-        return self._holders.of(left.job)
+        pools = self._state.world.pools_declared(job)
+        return self._holders.of(pools, job.request.gpu_types)
 
-    def _changes(self, left: Left) -> tuple[Change, ...]:
+    def _changes(self, row: int, job: PendingJob) -> tuple[Change, ...]:
         """What would start it, for the first shapes of the line.
 
         A job with a promise has an answer of its own: it need not wait for that promise. An
         array of which something starts now is asked again when it has not.
         """
-        job, policy = left.job, self._state.policy
-        if job.job_id in self._started:
+        state = self._state
+        if self._state.begun.get(row):
             return ()
-        key = (left.shape, job.job_id if job.job_id in self._promised else None)
-        if key not in self._known_changes:
-            if self._tested >= policy.counterfactuals and policy.focus is None:
+        key = (
+            int(state.world.line.shape[row]),
+            int(state.world.line.share[row]),
+            job.job_id if job.job_id in self._promised or job.deadline is not None else None,
+        )
+        if key not in self._changes_of:
+            if self._tested >= state.policy.counterfactuals and state.policy.focus is None:
                 return ()
             self._tested += 1
-            self._known_changes[key] = changes_that_start(self._state, job)
-        return self._known_changes[key]
+            self._changes_of[key] = changes_that_start(state, job)
+        return self._changes_of[key]
 
     def _outranked(self, job: PendingJob) -> bool:
         """Whether a job of a higher priority waits for GPUs of the same pools."""
-        return any(self._leaders.get(pool, -1) > job.priority for pool in self._state.pools(job))
+        world = self._state.world
+        if self._leaders is None:
+            self._leaders = {}
+            for row in np.flatnonzero(world.line.live).tolist():
+                if self._left(row) and self.word(row) == Reason.INSUFFICIENT_GPUS:
+                    tier = int(world.line.tier[row])
+                    for pool in self._shape(row).pools:
+                        self._leaders[pool] = max(self._leaders.get(pool, -1), tier)
+        pools = world.pools_declared(job)
+        return any(self._leaders.get(pool, -1) > job.priority for pool in pools)
 
-    def _find_reasons(self, left: Left, outranked: bool) -> tuple[ReasonFact, ...]:
-        job, word = left.job, left.word
-        known = self._known(left)
+    # -- reasons -----------------------------------------------------------------------------
+    def _reasons(self, row: int, job: PendingJob, word: str) -> tuple[ReasonFact, ...]:
+        outranked = self._outranked(job)
+        line = self._state.world.line
+        key = (int(line.shape[row]), int(line.share[row]), word, outranked)
+        if word in (Reason.DEADLINE_UNREACHABLE, Reason.PREEMPTING_OTHERS):
+            return self._find_reasons(job, self._shape(row), word, outranked)
+        if key not in self._reasons_of:
+            self._reasons_of[key] = self._find_reasons(job, self._shape(row), word, outranked)
+        return self._reasons_of[key]
+
+    def _find_reasons(
+        self, job: PendingJob, shape: Shape, word: str, outranked: bool
+    ) -> tuple[ReasonFact, ...]:
+        shortfall = self._shortfall(job, shape)
+        known = shortfall.numbers()
         if word == Reason.IMPOSSIBLE:
-            facts = {**known, **largest_ever(self._state, job)}
+            facts = {**known, **shortfall.largest_ever()}
             found = [_fact(word, facts)]
-            because = why_impossible(self._state, job)
+            because = shortfall.why_impossible()
             if because is not None:
-                code, more = because
-                found.append(_fact(code, {**facts, **more}))
+                found.append(_fact(because[0], {**facts, **because[1]}))
             return tuple(found)
-        if word == Reason.PROJECT_QUOTA:
-            return (_fact(word, {**known, **quota_facts(self._state, job)}),)
-        if word == Reason.BACKFILL_WOULD_DELAY:
-            starts = [promise.start for promise in self._state.future.promises]
-            promised = {"promised_start": min(starts)} if starts else {}
-            return (_fact(word, {**known, **promised}),)
-        code = why_not_now(self._state, job, known)
+        if word != Reason.INSUFFICIENT_GPUS:
+            return (_fact(word, {**known, **self._facts(job, shortfall, word)}),)
+        code = shortfall.code(known)
         if code == Reason.ISOLATION:
-            known = {**known, **isolation_facts(self._state, job)}
+            known = {**known, **shortfall.isolation_facts()}
         if code == Reason.HOST_RESOURCES:
-            known = {**known, **host_facts(self._state, job)}
+            known = {**known, **shortfall.host_facts()}
         found = [_fact(code, known)]
-        found.extend(_fact(code, facts) for code, facts in growth(self._state, self._wanted, job))
+        found.extend(_fact(code, facts) for code, facts in shortfall.growth(self.wanted))
         if outranked:
             found.append(_fact(Reason.BEHIND_HIGHER_PRIORITY, {}))
         return tuple(found)
 
-    def _known(self, left: Left) -> Numbers:
-        if left.shape not in self._numbers:
-            self._numbers[left.shape] = numbers(self._state, left.job)
-        return self._numbers[left.shape]
+    def _facts(self, job: PendingJob, shortfall: Shortfall, word: str) -> Mapping[str, Any]:
+        state = self._state
+        if word == Reason.PROJECT_QUOTA:
+            return shortfall.project_facts()
+        if word == Reason.QUEUE_QUOTA:
+            return shortfall.queue_facts()
+        if word == Reason.BACKFILL_WOULD_DELAY:
+            starts = [one.start for one in state.future.promises if one.job_id != job.job_id]
+            return {"promised_start": min(starts)} if starts else {}
+        if word == Reason.BEHIND_RESERVATION:
+            kept = state.reserved.others(job.queue_id, job.project_id)
+            return {"reserved_until": max((one.ends_at for one, _ in kept), default=None)}
+        if word == Reason.DEADLINE_UNREACHABLE:
+            return {"deadline": job.deadline, "max_runtime_s": job.max_runtime_s}
+        if word == Reason.PREEMPTING_OTHERS:
+            return {"victims": sum(one.for_job_id == job.job_id for one in state.preemptions)}
+        return {}
+
+    def _shortfall(self, job: PendingJob, shape: Shape) -> Shortfall:
+        share = self._state.world.share(job.queue_id, job.project_id, job.user_id)
+        key = (shape.number, share)
+        if key not in self._shortfalls:
+            self._shortfalls[key] = Shortfall(self._state, job, shape)
+        return self._shortfalls[key]
+
+    # -- estimates ---------------------------------------------------------------------------
+    def _estimate(self, row: int) -> float | None:
+        """When the job is expected to start; a promised start is its own estimate."""
+        job = self._state.world.line.job(row)
+        promise = self._promised.get(job.job_id)
+        if promise is not None:
+            return promise.start
+        if self._estimates is None:
+            self._estimates = self._find_estimates()
+        start = self._estimates.get(row)
+        if start is None:
+            return None
+        now = self._state.now
+        return now + min(self._state.limit_ratio, 1.0) * (start - now)
+
+    def _find_estimates(self) -> dict[int, float | None]:
+        """Estimates of the first of the line. Each holds its places against the next, so that a
+        line of jobs is not all told the same moment."""
+        state, policy = self._state, self._state.policy
+        future = state.future.estimating()
+        found: dict[int, float | None] = {}
+        made = 0
+        for row in self._live():
+            job = state.world.line.job(row)
+            if job.job_id in self._promised or self.word(row) in _NO_ESTIMATE:
+                continue
+            if made >= policy.estimates and job.job_id != policy.focus:
+                if policy.focus is None:
+                    break
+                continue
+            made += 1
+            found[row] = _behind(state, future, job, self._shape(row))
+        return found
+
+
+def _behind(state: Pass, future: Future, job: PendingJob, shape: Shape) -> float | None:
+    """The job's estimate, behind all that was told before."""
+    runtime = state.end_of(job) - state.now
+    where = state.within_quota(job, shape)
+    earliest = future.earliest(job, where, runtime)
+    if earliest is None:
+        return None
+    start, tasks = earliest
+    if start < FOREVER:
+        future.occupy(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+    return start
 
 
 def _fact(code: str, facts: Mapping[str, Any]) -> ReasonFact:

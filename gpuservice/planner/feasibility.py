@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,40 +11,43 @@ import numpy as np
 from gpuservice.planner.capacity import Candidates, candidates
 from gpuservice.planner.ledger import NOBODY, Ledger, build
 from gpuservice.planner.placement import place
-from gpuservice.planner.snapshot import (
-    DeviceState,
-    NodeState,
-    PoolState,
-    Request,
-    Snapshot,
-)
+from gpuservice.planner.snapshot import DeviceState, NodeState, PoolState, Request
 
 #: Levels that a node yet to be built may still come to share with any other.
 _OUTER = ("link_domain", "rack", "zone")
 
 
-def idle(snapshot: Snapshot) -> Ledger:
+def idle(nodes: Sequence[NodeState], pools: Iterable[PoolState], widest: int) -> Ledger:
     """Every pool at ``max_nodes``, all ready, healthy and free.
 
-    Of nodes yet to be built there are as many as the widest waiting gang has tasks: more make
-    no difference to whether one gang fits.
+    Of nodes yet to be built there are at most ``widest``, the tasks of the widest gang in
+    question: more make no difference to whether one gang fits.
     """
-    widest = max((job.request.count for job in snapshot.pending), default=1)
-    present: dict[str, int] = {}
-    for node in snapshot.nodes:
-        present[node.pool_id] = present.get(node.pool_id, 0) + 1
-    nodes = list(snapshot.nodes)
-    for pool in snapshot.pools:
-        nodes.extend(new_nodes(pool, min(pool.max_nodes - present.get(pool.id, 0), widest)))
-    ledger = build(replace(snapshot, nodes=tuple(nodes)))
-    ledger.free = np.where(ledger.layout.device_type == NOBODY, 0, 1000)
-    ledger.cpus = np.array([node.vcpus for node in nodes], dtype=np.int64)
-    ledger.memory = np.array([node.memory_mib for node in nodes], dtype=np.int64)
-    ledger.ready = np.ones(len(nodes), dtype=np.bool_)
-    ledger.occupant = np.full(len(nodes), NOBODY, dtype=np.int64)
-    ledger.tasks = np.zeros(len(nodes), dtype=np.int64)
-    ledger.device_occupant = np.full_like(ledger.layout.device_type, NOBODY)
+    present = _present(nodes)
+    everything = [
+        replace(node, devices=tuple(replace(one, healthy=True) for one in node.devices))
+        for node in nodes
+    ]
+    for pool in pools:
+        everything.extend(new_nodes(pool, min(pool.max_nodes - present.get(pool.id, 0), widest)))
+    ledger = build(everything)
+    layout = ledger.layout
+    ledger.free = np.where(layout.device_type == NOBODY, 0, 1000)
+    ledger.whole = (ledger.free >= 1000).sum(axis=1)
+    ledger.cpus = np.array([node.vcpus for node in layout.nodes], dtype=np.int64)
+    ledger.memory = np.array([node.memory_mib for node in layout.nodes], dtype=np.int64)
+    ledger.ready = np.ones(len(layout.nodes), dtype=np.bool_)
+    ledger.occupant = np.full(len(layout.nodes), NOBODY, dtype=np.int64)
+    ledger.tasks = np.zeros(len(layout.nodes), dtype=np.int64)
+    ledger.device_occupant = np.full_like(layout.device_type, NOBODY)
     return ledger
+
+
+def _present(nodes: Iterable[NodeState]) -> Mapping[str, int]:
+    present: dict[str, int] = {}
+    for node in nodes:
+        present[node.pool_id] = present.get(node.pool_id, 0) + 1
+    return present
 
 
 def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
@@ -71,15 +74,15 @@ def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
 class Feasibility:
     """Answers, once per shape, whether a request could ever start."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, nodes: Sequence[NodeState], pools: Sequence[PoolState]) -> None:
+        self._nodes = nodes
+        self._pools = pools
         self._ledger: Ledger | None = None
+        self._widest = 0
         self._answers: dict[tuple[Request, tuple[str, ...]], bool] = {}
-        present: dict[str, int] = {}
-        for node in snapshot.nodes:
-            present[node.pool_id] = present.get(node.pool_id, 0) + 1
+        present = _present(nodes)
         self._growing = frozenset(
-            pool.id for pool in snapshot.pools if pool.max_nodes > present.get(pool.id, 0)
+            pool.id for pool in pools if pool.max_nodes > present.get(pool.id, 0)
         )
 
     def possible(self, request: Request, pools: tuple[str, ...]) -> bool:
@@ -91,24 +94,38 @@ class Feasibility:
 
     def possible_uncrowded(self, request: Request, pools: tuple[str, ...]) -> bool:
         """The same if a node might have any number of tasks."""
-        where = candidates(self.ledger(), pools, "")
-        return place(self.ledger().boundless(), request, where) is not None
+        ledger = self.ledger(request.count)
+        return place(ledger.boundless(), request, candidates(ledger, pools, "")) is not None
 
     def _fits(self, request: Request, pools: tuple[str, ...]) -> bool:
-        if place(self.ledger(), request, self.candidates(pools)) is not None:
+        ledger = self.ledger(request.count)
+        if not self._enough(ledger, request, pools):
+            return False
+        if place(ledger, request, candidates(ledger, pools, "")) is not None:
             return True
         growing = tuple(pool for pool in pools if pool in self._growing)
         if not growing or not request.required or request.within not in _OUTER:
             return False
         anywhere = replace(request, within=None, required=False)
-        return place(self.ledger(), anywhere, self.candidates(growing)) is not None
+        return place(ledger, anywhere, candidates(ledger, growing, "")) is not None
 
-    def ledger(self) -> Ledger:
-        """The idle ledger, built when first asked for."""
-        if self._ledger is None:
-            self._ledger = idle(self._snapshot)
+    @staticmethod
+    def _enough(ledger: Ledger, request: Request, pools: tuple[str, ...]) -> bool:
+        """Whether any pool has that many whole GPUs at all: quick to say no."""
+        if not request.whole:
+            return True
+        rows = ledger.layout.pool_rows
+        most = max((int(ledger.whole[rows[pool]].sum()) for pool in pools if pool in rows),
+                   default=0)  # fmt: skip
+        return most >= request.whole * request.min_count
+
+    def ledger(self, widest: int = 1) -> Ledger:
+        """The idle ledger, built when first asked for, with room for gangs that wide."""
+        if self._ledger is None or (widest > self._widest and self._growing):
+            self._widest = max(widest, 2 * self._widest)
+            self._ledger = idle(self._nodes, self._pools, self._widest)
         return self._ledger
 
-    def candidates(self, pools: tuple[str, ...]) -> tuple[Candidates, ...]:
+    def candidates(self, pools: tuple[str, ...], widest: int = 1) -> tuple[Candidates, ...]:
         """Every node of the pools in the idle ledger."""
-        return candidates(self.ledger(), pools, "")
+        return candidates(self.ledger(widest), pools, "")

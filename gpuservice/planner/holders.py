@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import nsmallest
-from typing import TYPE_CHECKING
 
+from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.plan_types import Holder
-from gpuservice.planner.promises import FOREVER
-from gpuservice.planner.snapshot import PendingJob, RunningGang
-
-if TYPE_CHECKING:
-    from gpuservice.planner.plan import Pass
+from gpuservice.planner.snapshot import RunningGang
+from gpuservice.planner.world import World
 
 #: Holders named at most; the rest is left out.
 MAX_HOLDERS = 10
@@ -23,16 +21,16 @@ Use = dict[tuple[str, str], int]
 class Holders:
     """Holders by (pools, GPU types), each worked out once."""
 
-    def __init__(self, state: Pass) -> None:
-        self._state = state
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._uses: list[tuple[RunningGang, Use]] | None = None
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Holder, ...]] = {}
 
-    def of(self, job: PendingJob) -> tuple[Holder, ...]:
-        """Running jobs on GPUs of the types and pools that the job may use."""
-        key = (self._state.pools(job), job.request.gpu_types)
+    def of(self, pools: tuple[str, ...], types: tuple[str, ...]) -> tuple[Holder, ...]:
+        """Running jobs on GPUs of these types (none: any) in these pools."""
+        key = (pools, types)
         if key not in self._known:
-            self._known[key] = self._find(frozenset(key[0]), frozenset(key[1]))
+            self._known[key] = self._find(frozenset(pools), frozenset(types))
         return self._known[key]
 
     def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
@@ -51,13 +49,15 @@ class Holders:
             held[gang.job_id] = Holder(gang.job_id, gang.project_id, milli, _later(before, gang))
         return tuple(nsmallest(MAX_HOLDERS, held.values(), key=_end))
 
-    def _gangs(self) -> list[tuple[RunningGang, Use]]:
+    def _gangs(self) -> Iterable[tuple[RunningGang, Use]]:
         if self._uses is None:
-            self._uses = [(gang, self._use(gang)) for gang in self._state.snapshot.running]
+            self._uses = [
+                (record.gang, self._use(record.gang)) for record in self._world.gangs.values()
+            ]
         return self._uses
 
     def _use(self, gang: RunningGang) -> Use:
-        layout = self._state.future.ledger.layout
+        layout = self._world.layout
         use: Use = {}
         for task in gang.tasks:
             row = layout.node_row.get(task.node_id)

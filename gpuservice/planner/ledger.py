@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planner's working state: free capacity as arrays, taken and undone step by step.
 
-``N`` nodes with at most ``D`` devices each. Absent and unhealthy devices have no free milli.
-``occupant`` arrays hold project numbers, ``NOBODY`` for none, ``CLOSED`` for "no one may".
+``N`` nodes with at most ``D`` devices each, the nodes of a pool one after another. Absent and
+unhealthy devices have no free milli. ``occupant`` arrays hold project numbers, ``NOBODY`` for
+none, ``CLOSED`` for "no one may".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuservice.planner.snapshot import NodeState, Snapshot, TaskPlacement
+from gpuservice.planner.snapshot import NodeState, TaskPlacement
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -24,6 +25,9 @@ _FAR_FROM_FULL = -(1 << 30)
 
 NOBODY = -1
 CLOSED = -2
+
+#: Changes remembered; whoever is further behind counts everything anew.
+_JOURNAL = 4096
 
 
 class Numbering:
@@ -38,12 +42,15 @@ class Numbering:
             return NOBODY
         return self._numbers.setdefault(name, len(self._numbers))
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
 
 @dataclass(slots=True)
 class Layout:
     """What does not change during a pass: who is where, and what each device is."""
 
-    nodes: tuple[NodeState, ...]
+    nodes: tuple[NodeState, ...]  # by row
     node_row: dict[str, int]
     device_cell: dict[str, tuple[int, int]]
     projects: Numbering
@@ -51,56 +58,55 @@ class Layout:
     device_type: Ints  # (N, D)
     device_memory: Ints  # (N, D)
     device_group: Ints  # (N, D), numbered per node
-    pool: list[str]  # by node
-    pool_nodes: dict[str, Bools]  # pool -> (N,) which nodes are its
+    healthy: Bools  # (N, D)
+    pool: list[str]  # by row
+    pool_rows: dict[str, slice]
     domains: dict[str, Ints]  # level -> (N,) number of the node's domain, NOBODY for none
+    labelled: dict[tuple[str, str], bool]  # (pool, level) -> whether any of its nodes has one
     isolation_node: Bools  # (N,)
+    most_gpus: int  # of one node
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What gangs hold and until when, as columns: one entry a task, one a share of a device."""
+@dataclass(slots=True)
+class Journal:
+    """Rows that changed, by pool: readers remember how far they read."""
 
-    task_row: Ints
-    task_cpus: Ints
-    task_memory: Ints
-    task_end: Floats
-    share_row: Ints
-    share_column: Ints
-    share_milli: Ints
-    share_end: Floats
+    rows: list[int] = field(default_factory=list)
+    base: int = 0
 
-    @classmethod
-    def of(cls, layout: Layout, gangs: Iterable[tuple[float, Iterable[TaskPlacement]]]) -> Held:
-        """The columns of (end, tasks); tasks on nodes that are not there hold nothing here."""
-        tasks: list[tuple[int, int, int, float]] = []
-        shares: list[tuple[int, int, int, float]] = []
-        for end, placed in gangs:
-            for task in placed:
-                row = layout.node_row.get(task.node_id)
-                if row is None:
-                    continue
-                tasks.append((row, task.vcpus, task.memory_mib, end))
-                for device_id, milli in task.devices:
-                    cell = layout.device_cell.get(device_id)
-                    if cell is not None:
-                        shares.append((*cell, milli, end))
-        return cls(*_columns(tasks), *_columns(shares))
+    def add(self, row: int) -> None:
+        """A row changed."""
+        self.rows.append(row)
+        if len(self.rows) > 2 * _JOURNAL:
+            del self.rows[:_JOURNAL]
+            self.base += _JOURNAL
+
+    @property
+    def end(self) -> int:
+        """The position behind the last change."""
+        return self.base + len(self.rows)
+
+    def since(self, position: int) -> list[int] | None:
+        """The rows changed since a position; None: too long ago."""
+        return None if position < self.base else self.rows[position - self.base :]
 
 
-def _columns(rows: list[tuple[int, int, int, float]]) -> tuple[Ints, Ints, Ints, Floats]:
-    one, two, three, ends = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return (
-        np.array(one, dtype=np.int64),
-        np.array(two, dtype=np.int64),
-        np.array(three, dtype=np.int64),
-        np.array(ends, dtype=np.float64),
-    )
+@dataclass(slots=True)
+class _Before:
+    """A row as it was."""
+
+    row: int
+    free: Ints
+    cpus: int
+    memory: int
+    occupant: int
+    tasks: int
+    device_occupant: Ints
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Free capacity now, or at some later moment."""
+    """Free capacity of one moment."""
 
     layout: Layout
     free: Ints  # (N, D) milli
@@ -110,6 +116,9 @@ class Ledger:
     occupant: Ints  # (N,) project number
     tasks: Ints  # (N,) live tasks
     device_occupant: Ints  # (N, D)
+    whole: Ints  # (N,) devices that are wholly free
+    journals: dict[str, Journal]
+    undo_log: list[_Before] | None = None
 
     def copy(self) -> Ledger:
         """A ledger to try things on."""
@@ -122,6 +131,8 @@ class Ledger:
             self.occupant.copy(),
             self.tasks.copy(),
             self.device_occupant.copy(),
+            self.whole.copy(),
+            {pool: Journal() for pool in self.layout.pool_rows},
         )
 
     def boundless(self) -> Ledger:
@@ -130,80 +141,93 @@ class Ledger:
         other.tasks = np.full_like(self.tasks, _FAR_FROM_FULL)
         return other
 
-    def checkpoint(self) -> Ledger:
-        """What :meth:`rollback` goes back to."""
-        return self.copy()
+    def begin(self) -> None:
+        """From now on changes can be undone."""
+        self.undo_log = []
 
-    def rollback(self, to: Ledger) -> None:
-        """Undo everything since a checkpoint."""
-        self.free, self.cpus, self.memory = to.free, to.cpus, to.memory
-        self.occupant, self.tasks = to.occupant, to.tasks
-        self.device_occupant = to.device_occupant
+    def undo(self) -> None:
+        """Undo every change since :meth:`begin`, and go on without remembering."""
+        log, self.undo_log = self.undo_log or [], None
+        for was in reversed(log):
+            row = was.row
+            self.free[row], self.device_occupant[row] = was.free, was.device_occupant
+            self.cpus[row], self.memory[row] = was.cpus, was.memory
+            self.occupant[row], self.tasks[row] = was.occupant, was.tasks
+            self._changed(row)
+
+    def undo_to(self, mark: int) -> None:
+        """Undo back to ``mark`` (:attr:`mark`), and go on remembering."""
+        log = self.undo_log
+        assert log is not None
+        self.undo_log = log[mark:]
+        self.undo()
+        self.undo_log = log[:mark]
+
+    @property
+    def mark(self) -> int:
+        """Where :meth:`undo_to` may go back to."""
+        return len(self.undo_log or ())
 
     def take(self, tasks: Iterable[TaskPlacement], project: int) -> None:
         """Take what a gang takes. It must fit: placement makes sure."""
+        layout = self.layout
         for task in tasks:
-            row = self.layout.node_row[task.node_id]
+            row = layout.node_row[task.node_id]
+            self._remember(row)
             self.cpus[row] -= task.vcpus
             self.memory[row] -= task.memory_mib
             self.tasks[row] += 1
             self.occupant[row] = project
             for device_id, milli in task.devices:
-                cell = self.layout.device_cell[device_id]
+                cell = layout.device_cell[device_id]
                 self.free[cell] -= milli
                 self.device_occupant[cell] = project
+            self._changed(row)
 
-    def release(self, held: Held, until: float, healthy: Bools) -> None:
-        """Give back what is held no longer than ``until``; unhealthy devices stay unusable."""
-        tasks = held.task_end <= until
-        rows = held.task_row[tasks]
-        np.add.at(self.cpus, rows, held.task_cpus[tasks])
-        np.add.at(self.memory, rows, held.task_memory[tasks])
-        np.subtract.at(self.tasks, rows, 1)
-        self.occupant[rows[self.tasks[rows] <= 0]] = NOBODY
-        shares = (held.share_end <= until) & healthy[held.share_row, held.share_column]
-        cells = held.share_row[shares], held.share_column[shares]
-        np.add.at(self.free, cells, held.share_milli[shares])
-        whole = self.free[cells] >= 1000
-        self.device_occupant[cells[0][whole], cells[1][whole]] = NOBODY
+    def give(self, tasks: Iterable[TaskPlacement]) -> None:
+        """Give back what a gang took; unhealthy devices stay unusable."""
+        layout = self.layout
+        for task in tasks:
+            row = layout.node_row.get(task.node_id)
+            if row is None:
+                continue
+            self._remember(row)
+            self.cpus[row] += task.vcpus
+            self.memory[row] += task.memory_mib
+            self.tasks[row] -= 1
+            if self.tasks[row] <= 0:
+                self.occupant[row] = NOBODY
+            for device_id, milli in task.devices:
+                cell = layout.device_cell.get(device_id)
+                if cell is None or not layout.healthy[cell]:
+                    continue
+                self.free[cell] += milli
+                if self.free[cell] >= 1000:
+                    self.device_occupant[cell] = NOBODY
+            self._changed(row)
 
-    def least(self, other: Ledger) -> Ledger:
-        """What is free in both: places that hold at two moments."""
-        return Ledger(
-            self.layout,
-            np.minimum(self.free, other.free),
-            np.minimum(self.cpus, other.cpus),
-            np.minimum(self.memory, other.memory),
-            self.ready & other.ready,
-            _both(self.occupant, other.occupant),
-            np.maximum(self.tasks, other.tasks),
-            _both(self.device_occupant, other.device_occupant),
-        )
+    def set_ready(self, row: int, ready: bool) -> None:
+        """A node went away or came back."""
+        self.ready[row] = ready
+        self._changed(row)
 
+    def _remember(self, row: int) -> None:
+        if self.undo_log is not None:
+            self.undo_log.append(
+                _Before(
+                    row,
+                    self.free[row].copy(),
+                    int(self.cpus[row]),
+                    int(self.memory[row]),
+                    int(self.occupant[row]),
+                    int(self.tasks[row]),
+                    self.device_occupant[row].copy(),
+                )
+            )
 
-def _both(one: Ints, other: Ints) -> Ints:
-    merged = np.where(one == NOBODY, other, one)
-    clash = (one != NOBODY) & (other != NOBODY) & (one != other)
-    merged[clash] = CLOSED
-    return merged
-
-
-def healthy_cells(snapshot: Snapshot, layout: Layout) -> Bools:
-    """(N, D): which devices exist and are healthy."""
-    cells = np.zeros(layout.device_type.shape, dtype=np.bool_)
-    for row, node in enumerate(snapshot.nodes):
-        for column, device in enumerate(node.devices):
-            cells[row, column] = device.healthy
-    return cells
-
-
-def _pool_nodes(nodes: Sequence[NodeState]) -> dict[str, Bools]:
-    members: dict[str, Bools] = {}
-    for row, node in enumerate(nodes):
-        if node.pool_id not in members:
-            members[node.pool_id] = np.zeros(len(nodes), dtype=np.bool_)
-        members[node.pool_id][row] = True
-    return members
+    def _changed(self, row: int) -> None:
+        self.whole[row] = np.count_nonzero(self.free[row] >= 1000)
+        self.journals[self.layout.pool[row]].add(row)
 
 
 def _grid(rows: int, width: int, fill: int = 0) -> Ints:
@@ -220,27 +244,48 @@ def _levels(nodes: Sequence[NodeState]) -> dict[str, Ints]:
     return domains
 
 
-def build(snapshot: Snapshot) -> Ledger:
-    """The ledger of a snapshot's moment."""
-    nodes = snapshot.nodes
-    rows, width = len(nodes), max((len(node.devices) for node in nodes), default=0)
+def _by_pool(nodes: Iterable[NodeState]) -> tuple[tuple[NodeState, ...], dict[str, slice]]:
+    """The nodes, those of a pool together, and where each pool's are."""
+    members: dict[str, list[NodeState]] = {}
+    for node in nodes:
+        members.setdefault(node.pool_id, []).append(node)
+    rows: dict[str, slice] = {}
+    at = 0
+    for pool, theirs in members.items():
+        rows[pool] = slice(at, at + len(theirs))
+        at += len(theirs)
+    return tuple(node for theirs in members.values() for node in theirs), rows
+
+
+def build(nodes: Iterable[NodeState]) -> Ledger:
+    """The ledger of nodes as they are."""
+    ordered, pool_rows = _by_pool(nodes)
+    rows, width = len(ordered), max((len(node.devices) for node in ordered), default=0)
     projects, types = Numbering(), Numbering()
+    domains = _levels(ordered)
     layout = Layout(
-        nodes=nodes,
-        node_row={node.id: row for row, node in enumerate(nodes)},
+        nodes=ordered,
+        node_row={node.id: row for row, node in enumerate(ordered)},
         device_cell={},
         projects=projects,
         types=types,
         device_type=_grid(rows, width, NOBODY),
         device_memory=_grid(rows, width),
         device_group=_grid(rows, width, NOBODY),
-        pool=[node.pool_id for node in nodes],
-        pool_nodes=_pool_nodes(nodes),
-        domains=_levels(nodes),
-        isolation_node=np.array([node.isolation_node for node in nodes], dtype=np.bool_),
+        healthy=np.zeros((rows, width), dtype=np.bool_),
+        pool=[node.pool_id for node in ordered],
+        pool_rows=pool_rows,
+        domains=domains,
+        labelled={
+            (pool, level): bool((numbers[where] != NOBODY).any())
+            for level, numbers in domains.items()
+            for pool, where in pool_rows.items()
+        },
+        isolation_node=np.array([node.isolation_node for node in ordered], dtype=np.bool_),
+        most_gpus=width,
     )
     free, occupants = _grid(rows, width), _grid(rows, width, NOBODY)
-    for row, node in enumerate(nodes):
+    for row, node in enumerate(ordered):
         groups = Numbering()
         for column, device in enumerate(node.devices):
             cell = (row, column)
@@ -248,15 +293,18 @@ def build(snapshot: Snapshot) -> Ledger:
             layout.device_type[cell] = types.of(device.gpu_type)
             layout.device_memory[cell] = device.memory_mib
             layout.device_group[cell] = groups.of(device.link_group)
+            layout.healthy[cell] = device.healthy
             free[cell] = 1000 - device.used_milli if device.healthy else 0
             occupants[cell] = projects.of(device.occupant)
     return Ledger(
         layout,
         free,
-        np.array([node.vcpus - node.used_vcpus for node in nodes], dtype=np.int64),
-        np.array([node.memory_mib - node.used_memory_mib for node in nodes], dtype=np.int64),
-        np.array([node.ready for node in nodes], dtype=np.bool_),
-        np.array([projects.of(node.occupant) for node in nodes], dtype=np.int64),
-        np.array([node.live_tasks for node in nodes], dtype=np.int64),
+        np.array([node.vcpus - node.used_vcpus for node in ordered], dtype=np.int64),
+        np.array([node.memory_mib - node.used_memory_mib for node in ordered], dtype=np.int64),
+        np.array([node.ready for node in ordered], dtype=np.bool_),
+        np.array([projects.of(node.occupant) for node in ordered], dtype=np.int64),
+        np.array([node.live_tasks for node in ordered], dtype=np.int64),
         occupants,
+        (free >= 1000).sum(axis=1),
+        {pool: Journal() for pool in pool_rows},
     )

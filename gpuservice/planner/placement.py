@@ -16,30 +16,60 @@ from gpuservice.planner.capacity import (
     PLENTY,
     Candidates,
     device_slots,
-    group_capacity,
-    node_capacity,
+    group_slots,
     share_milli,
+    task_slots,
 )
 from gpuservice.planner.ledger import NOBODY, Ints, Ledger
 from gpuservice.planner.snapshot import LEVELS, Request, Shares, TaskPlacement
 
 Tasks = tuple[TaskPlacement, ...]
 
-#: (node row, link group or None, tasks there)
-Piece = tuple[int, int | None, int]
+#: A sum of slots that is still far from overflow.
+_MANY = PLENTY // 1024
 
 
-def place(ledger: Ledger, request: Request, where: Sequence[Candidates]) -> Tasks | None:
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One pool with the tasks that each of its nodes may take (n,)."""
+
+    where: Candidates
+    slots: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How many tasks go to which rows; all into one link group where ``group`` says so."""
+
+    rows: Sequence[int]
+    counts: Sequence[int]
+    group: int | None = None
+
+
+def place(
+    ledger: Ledger, request: Request, where: Sequence[Candidates], spread: bool = False
+) -> Tasks | None:
     """Places for ``count`` tasks (at least ``min_count``), or None. Nothing is taken.
 
     :param where: the pools to look at; of equally good places the first pool's is taken.
     """
-    options = [
-        _Option(one, node_capacity(ledger, request, one))
-        for one in where
-        if one.most >= request.min_count
-    ]
-    found = _whole_gang(ledger, request, options)
+    return place_in(
+        ledger,
+        request,
+        [
+            Option(one, task_slots(ledger, request, one.rows, one.project))
+            for one in where
+            if one.most >= request.min_count
+        ],
+        spread,
+    )
+
+
+def place_in(
+    ledger: Ledger, request: Request, options: Sequence[Option], spread: bool = False
+) -> Tasks | None:
+    """The same where the slots of each pool are known (and may leave out what is kept)."""
+    found = _whole_gang(ledger, request, options, spread)
     if found is not None or request.min_count == request.count:
         return found
     best, most = None, request.min_count - 1
@@ -49,37 +79,68 @@ def place(ledger: Ledger, request: Request, where: Sequence[Candidates]) -> Task
             best, most = option, fits
     if best is None:
         return None
-    return _whole_gang(ledger, replace(request, count=most, min_count=most), [best])
+    return _whole_gang(ledger, replace(request, count=most, min_count=most), [best], spread)
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One pool with the tasks that each of its nodes takes."""
+def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
+    """How many tasks of the request, at most its count, fit at once where its topology lets
+    them be."""
+    option = Option(where, task_slots(ledger, request, where.rows, where.project))
+    return (
+        min(request.count, where.most, _most(ledger, request, option)) if len(option.slots) else 0
+    )
 
-    where: Candidates
-    capacity: Ints
 
-
-def _whole_gang(ledger: Ledger, request: Request, options: Sequence[_Option]) -> Tasks | None:
+def _whole_gang(
+    ledger: Ledger, request: Request, options: Sequence[Option], spread: bool
+) -> Tasks | None:
     """Places for the whole ``count`` at the innermost level that has them."""
+    options = [
+        one
+        for one in options
+        if one.where.most >= request.count and len(one.slots) and int(one.slots.max()) > 0
+    ]
+    if request.count == 1 and request.within != "link_group":
+        for option in options:
+            row = _one_node(ledger, request, option, spread)
+            return _tasks(ledger, request, option.where, Pieces((row,), (1,)))
+        return None
     for level in _levels(request):
         for option in options:
-            if option.where.most < request.count:
-                continue
-            pieces = _at_level(ledger, request, option.where, option.capacity, level)
+            pieces = _at_level(ledger, request, option, level, spread)
             if pieces is not None:
                 return _tasks(ledger, request, option.where, pieces)
     return None
 
 
-def _most(ledger: Ledger, request: Request, option: _Option) -> int:
+def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) -> int:
+    """The node for a single task: the one that it fills most tightly."""
+    rows = option.where.rows
+    if request.shared:
+        milli = share_milli(ledger, request, rows)
+        room = np.where(
+            device_slots(ledger, request, rows, option.where.project) > 0,
+            ledger.free[rows] - milli,
+            PLENTY,
+        )
+        left = room.min(axis=1) * 64 + ledger.whole[rows]
+    else:
+        left = ledger.whole[rows]
+    wanted = np.where(option.slots > 0, -left if spread else left, PLENTY * 1024)
+    row: int = rows.start + int(wanted.argmin())
+    return row
+
+
+def _most(ledger: Ledger, request: Request, option: Option) -> int:
     """The largest gang that the outermost allowed level holds."""
     level = _levels(request)[-1]
     if level is None:
-        return int(np.minimum(option.capacity, PLENTY // 1024).sum())
+        return int(np.minimum(option.slots, _MANY).sum())
     if level == "link_group":
-        return int(group_capacity(ledger, request, option.where).max(initial=0))
-    return int(_totals(ledger.layout.domains[level], option.capacity).max(initial=0))
+        return int(_groups(ledger, request, option).max(initial=0))
+    domains = ledger.layout.domains[level][option.where.rows]
+    totals = int(_totals(domains, option.slots).max(initial=0))
+    return max(totals, int(option.slots.max(initial=0)))
 
 
 def _levels(request: Request) -> Sequence[str | None]:
@@ -91,108 +152,114 @@ def _levels(request: Request) -> Sequence[str | None]:
     return (*LEVELS, None)
 
 
+def _groups(ledger: Ledger, request: Request, option: Option) -> Ints:
+    """(n, G): slots by link group, no more of a node than the option leaves of it."""
+    where = option.where
+    groups = group_slots(ledger, request, where.rows, where.project)
+    return np.minimum(groups, option.slots[:, None])
+
+
 def _at_level(
-    ledger: Ledger, request: Request, where: Candidates, capacity: Ints, level: str | None
-) -> list[Piece] | None:
+    ledger: Ledger, request: Request, option: Option, level: str | None, spread: bool
+) -> Pieces | None:
+    start, slots = option.where.rows.start, option.slots
     if level == "link_group":
-        return _one_group(group_capacity(ledger, request, where), request)
+        return _one_group(_groups(ledger, request, option), request, start)
+    if level == "node":
+        fits = np.flatnonzero(slots >= request.count)
+        if not fits.size:
+            return None
+        left = ledger.whole[option.where.rows][fits] if request.whole else slots[fits]
+        best = fits[np.argmax(left) if spread else np.argmin(left)]
+        return Pieces((start + int(best),), (request.count,))
     if level is None:
-        return _in_domain(np.arange(len(capacity)), capacity, request)
-    domains = ledger.layout.domains[level]
-    totals = _totals(domains, capacity)
-    best = _tightest(totals, request)
-    if best is None:
+        return _in_domain(np.arange(len(slots)), slots, request.count, start)
+    if not ledger.layout.labelled[option.where.pool, level]:
         return None
-    return _in_domain(np.flatnonzero(domains == best), capacity, request)
+    domains = ledger.layout.domains[level][option.where.rows]
+    best_domain = _tightest(_totals(domains, slots), request.count)
+    if best_domain is None:
+        return None
+    return _in_domain(np.flatnonzero(domains == best_domain), slots, request.count, start)
 
 
-def _totals(domains: Ints, capacity: Ints) -> Ints:
-    """(domains,): capacity of each domain, bounded so that sums stay small."""
+def _totals(domains: Ints, slots: Ints) -> Ints:
+    """(domains,): slots of each domain, bounded so that sums stay small."""
     known = domains != NOBODY
     if not known.any():
         return np.zeros(0, dtype=np.int64)
-    bounded = np.minimum(capacity[known], PLENTY // 1024)
-    sums = np.bincount(domains[known], weights=bounded)
+    sums = np.bincount(domains[known], weights=np.minimum(slots[known], _MANY))
     return sums.astype(np.int64)
 
 
-def _tightest(totals: Ints, request: Request) -> int | None:
-    """The domain with the least capacity that holds the gang."""
-    enough = np.flatnonzero(totals >= request.count)
+def _tightest(totals: Ints, count: int) -> int | None:
+    """The domain with the least slots that holds so many tasks."""
+    enough = np.flatnonzero(totals >= count)
     return int(enough[np.argmin(totals[enough])]) if enough.size else None
 
 
-def _one_group(capacity: Ints, request: Request) -> list[Piece] | None:
-    best = _tightest(capacity.reshape(-1), request)
+def _one_group(slots: Ints, request: Request, start: int) -> Pieces | None:
+    best = _tightest(slots.reshape(-1), request.count)
     if best is None:
         return None
-    row, group = divmod(best, capacity.shape[1])
-    return [(row, group, request.count)]
+    row, group = divmod(best, slots.shape[1])
+    return Pieces((start + row,), (request.count,), group)
 
 
-def _in_domain(rows: Ints, capacity: Ints, request: Request) -> list[Piece] | None:
-    """Nodes of one domain: one that holds the rest most tightly, else the fullest first."""
-    here = capacity[rows]
-    left = request.count
-    if int(np.minimum(here, PLENTY // 1024).sum()) < left:
+def _in_domain(rows: Ints, slots: Ints, count: int, start: int) -> Pieces | None:
+    """Nodes of one domain: the roomiest first, and one that holds the rest most tightly."""
+    here = np.minimum(slots[rows], _MANY)
+    order = np.argsort(-here, kind="stable")
+    filled = np.cumsum(here[order])
+    if not filled.size or filled[-1] < count:
         return None
-    pieces: list[Piece] = []
-    order = rows[np.argsort(-here, kind="stable")]
-    for row in order:
-        if not left:
-            break
-        fits = rows[(here >= left)]
-        if fits.size:
-            used = {piece[0] for piece in pieces}
-            tight = [int(one) for one in fits if int(one) not in used]
-            if tight:
-                row = min(tight, key=lambda one: (int(capacity[one]), one))
-        take = min(left, int(capacity[row]))
-        if take:
-            pieces.append((int(row), None, take))
-            left -= take
-    return pieces
+    full = int(np.searchsorted(filled, count))  # so many nodes are used up, one more is begun
+    counts = [int(one) for one in here[order[:full]]]
+    chosen = [int(one) for one in rows[order[:full]]]
+    left = count - sum(counts)
+    if left:
+        rest = order[full:]
+        fits = rest[here[rest] >= left]
+        chosen.append(int(rows[fits[np.lexsort((fits, here[fits]))[0]]]))
+        counts.append(left)
+    return Pieces([start + one for one in chosen], counts)
 
 
-def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: list[Piece]) -> Tasks:
+def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: Pieces) -> Tasks:
+    rows = np.array(pieces.rows, dtype=np.int64)
+    slots = device_slots(ledger, request, rows, where.project).tolist()
     tasks: list[TaskPlacement] = []
-    slots = device_slots(ledger, request, where.project)
-    for row, group, count in pieces:
-        for shares in _devices(ledger, request, slots[row], row, group, count):
-            tasks.append(
-                TaskPlacement(
-                    rank=len(tasks),
-                    node_id=ledger.layout.nodes[row].id,
-                    devices=shares,
-                    vcpus=request.vcpus,
-                    memory_mib=request.memory_mib,
-                )
-            )
+    for here, row, count in zip(slots, pieces.rows, pieces.counts, strict=True):
+        name = ledger.layout.nodes[row].id
+        for shares in _devices(ledger, request, here, row, pieces.group, count):
+            tasks.append(TaskPlacement(len(tasks), name, shares, request.vcpus, request.memory_mib))
     return tuple(tasks)
 
 
 def _devices(
-    ledger: Ledger, request: Request, slots: Ints, row: int, group: int | None, count: int
+    ledger: Ledger, request: Request, slots: list[int], row: int, group: int | None, count: int
 ) -> list[Shares]:
-    """The devices of ``count`` tasks on one node."""
+    """The shares of devices of each of ``count`` tasks on a node."""
     if not (request.shared or request.whole):
         return [()] * count
     devices = ledger.layout.nodes[row].devices
-    groups = ledger.layout.device_group[row]
+    groups = ledger.layout.device_group[row].tolist()
     usable = [
         column
         for column in range(len(devices))
         if slots[column] > 0 and (group is None or groups[column] == group)
     ]
     if request.shared:
-        return _shares(ledger, request, slots, row, usable, count)
-    return [
-        tuple((devices[column].id, 1000) for column in chosen)
-        for chosen in _whole(usable, groups, request.whole, count)
-    ]
+        return _shares(ledger, request, row, usable, count)
+    each = request.whole
+    if len({groups[column] for column in usable}) == 1:
+        sets = [usable[at * each : (at + 1) * each] for at in range(count)]
+    else:
+        sets = _whole(usable, groups, each, count)
+    return [tuple((devices[column].id, 1000) for column in chosen) for chosen in sets]
 
 
-def _whole(usable: list[int], groups: Ints, each: int, count: int) -> list[list[int]]:
+def _whole(usable: list[int], groups: list[int], each: int, count: int) -> list[list[int]]:
     """``count`` sets of ``each`` devices: from the link group that holds a set most tightly,
     else from the largest groups first."""
     left = list(usable)
@@ -200,31 +267,31 @@ def _whole(usable: list[int], groups: Ints, each: int, count: int) -> list[list[
     for _ in range(count):
         sizes: dict[int, int] = {}
         for column in left:
-            sizes[int(groups[column])] = sizes.get(int(groups[column]), 0) + 1
+            sizes[groups[column]] = sizes.get(groups[column], 0) + 1
         fits = [(size, number) for number, size in sizes.items() if size >= each]
         if fits:
             _, number = min(fits)
             chosen = [column for column in left if groups[column] == number][:each]
         else:
-            chosen = sorted(left, key=lambda column: (-sizes[int(groups[column])], column))[:each]
+            chosen = sorted(left, key=lambda column: (-sizes[groups[column]], column))[:each]
         sets.append(sorted(chosen))
         left = [column for column in left if column not in chosen]
     return sets
 
 
 def _shares(
-    ledger: Ledger, request: Request, slots: Ints, row: int, usable: list[int], count: int
+    ledger: Ledger, request: Request, row: int, usable: list[int], count: int
 ) -> list[Shares]:
     """One device a task: those already shared first, the fullest that still has room."""
-    milli = share_milli(ledger, request)[row]
+    milli = share_milli(ledger, request, slice(row, row + 1))[0].tolist()
     free = {column: int(ledger.free[row, column]) for column in usable}
     devices = ledger.layout.nodes[row].devices
     chosen: list[Shares] = []
     for _ in range(count):
         column = min(
             (one for one in usable if free[one] >= milli[one]),
-            key=lambda one: (free[one] - int(milli[one]), one),
+            key=lambda one: (free[one] - milli[one], one),
         )
-        free[column] -= int(milli[column])
-        chosen.append(((devices[column].id, int(milli[column])),))
+        free[column] -= milli[column]
+        chosen.append(((devices[column].id, milli[column]),))
     return chosen

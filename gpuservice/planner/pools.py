@@ -3,33 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuservice.planner.capacity import candidates
 from gpuservice.planner.feasibility import new_nodes
 from gpuservice.planner.ledger import Ledger, build
 from gpuservice.planner.placement import place
-from gpuservice.planner.snapshot import PendingJob, Request, Snapshot
+from gpuservice.planner.snapshot import PendingJob, PoolState, Request
 
 
 def wanted_sizes(
-    snapshot: Snapshot,
-    left: Iterable[PendingJob],
+    pools: Sequence[PoolState],
+    waiting: Callable[[], Iterable[PendingJob]],
     pools_of: Callable[[PendingJob], tuple[str, ...]],
 ) -> Mapping[str, int]:
     """Pool id -> wanted nodes, for autoscaled pools that should grow now.
 
     New nodes are filled with waiting jobs in line order; the nodes that something was put on are
     wanted. Nodes that are already coming count as there.
+
+    :param waiting: gives the jobs that wait for GPUs; asked only where a pool may grow.
     """
     growing = [
-        pool
-        for pool in snapshot.pools
-        if pool.autoscale and (pool.size < pool.max_nodes or pool.coming)
+        pool for pool in pools if pool.autoscale and (pool.size < pool.max_nodes or pool.coming)
     ]
-    left = list(left)
-    if not growing or not left:
+    left = list(waiting()) if growing else []
+    if not left:
         return {}
     most = sum(job.request.count * job.elements for job in left)
     nodes = [
@@ -37,7 +37,7 @@ def wanted_sizes(
         for pool in growing
         for node in new_nodes(pool, min(pool.max_nodes - (pool.size - pool.coming), most))
     ]
-    ledger = build(replace(snapshot, nodes=tuple(nodes)))
+    ledger = build(nodes)
     used = _fill(ledger, left, pools_of)
     needs: dict[str, int] = {}
     for row in (ledger.layout.node_row[ident] for ident in used):

@@ -1,121 +1,339 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promised starts and what they leave to backfill.
+"""Promised starts: when a waiting job fits, given the ends of what runs and earlier promises.
 
-A waiting job of rank gets the earliest moment at which it fits, given the promised ends of what
-runs and the promises made before it. Something lower may start now only where it fits at every
-moment until its own end, promised starts included: the EASY rule (Lifka 1995) for one promise,
-conservative backfill for all.
+For each node the moment is found at which it holds one, two, ... tasks; a gang starts when the
+sum over the nodes reaches its count. Devices of an earlier promise count as free when that ends,
+so promises are put behind each other and never into holes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.ledger import Bools, Held, Ledger
-from gpuservice.planner.placement import Tasks, place
+import numpy as np
+
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
+from gpuservice.planner.capacity import Candidates, right_kind, share_milli
+from gpuservice.planner.guards import Guards, Reserved
+from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
+from gpuservice.planner.ledger import NOBODY, Floats, Ints, Ledger
+from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Promise
-from gpuservice.planner.snapshot import Request, TaskPlacement
-
-FOREVER = float("inf")
-
-#: Moments looked at one after another among promises; behind the last of them it is bisected.
-MAX_MOMENTS = 32
+from gpuservice.planner.snapshot import PendingJob, Request, Shares, TaskPlacement
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A gang that holds something until ``at``."""
+class _Released(NamedTuple):
+    """What comes free on the nodes of a pool, (n, H): sorted ends, what is free after each."""
 
-    at: float
-    tasks: tuple[TaskPlacement, ...]
+    ends: Floats  # (n, H)
+    cpus: Ints  # (n, H + 1)
+    memory: Ints
+    tasks: Ints
+    last: Floats  # (n,) when nothing runs any more
 
 
-@dataclass(slots=True)
 class Future:
-    """The time axis of one pass: the ledger now, the releases to come, the promises made."""
+    """The time axis of one pass: what runs, what this plan started, what it promised."""
 
-    now: float
-    ledger: Ledger
-    healthy: Bools
-    releases: list[Release]
-    promises: list[Promise] = field(default_factory=list)
-    _held: Held | None = None
-    _ends: list[float] = field(default_factory=list)
+    def __init__(
+        self, now: float, ledger: Ledger, holdings: Holdings, reserved: Reserved | None = None
+    ) -> None:
+        self.now = now
+        self.ledger = ledger
+        self.holdings = holdings
+        self.reserved = reserved
+        self.promises: list[Promise] = []
+        self._base: Floats = holdings.free_at.copy()
+        self._behind: Floats = self._base.copy()  # with promises
+        self._extra: dict[int, list[Hold]] = {}
+        self._promised_to: dict[int, list[tuple[int, float]]] = {}  # row -> (project, end)
+        self._taken: Ints = np.zeros((len(ledger.layout.nodes), 2), dtype=np.int64)
+        self._released: dict[str, _Released] = {}
+        self.guards = Guards(ledger, holdings, self._base, self._extra)
 
     def started(self, tasks: Tasks, end: float) -> None:
-        """Something was started now (and taken from the ledger): it will be released."""
-        self.releases.append(Release(end, tasks))
-        self._held = None
+        """Something was started now (and taken from the ledger): it holds until ``end``."""
+        touched = holds_by_row(self.ledger.layout, tasks, end)
+        for row, hold in touched:
+            self._extra.setdefault(row, []).append(hold)
+            self._released.pop(self.ledger.layout.pool[row], None)
+            for column, _ in hold.shares:
+                self._base[row, column] = max(self._base[row, column], end)
+                self._behind[row, column] = max(self._behind[row, column], end)
+        self.guards.started(row for row, _ in touched)
 
-    def with_promises(self, promises: list[Promise]) -> Future:
-        """The same time axis under other promises."""
-        return Future(
-            self.now, self.ledger, self.healthy, self.releases, promises, self._held, self._ends
-        )
+    def promise(self, promise: Promise) -> None:
+        """Give a promise: lower jobs respect it from now on."""
+        self.promises.append(promise)
+        self.occupy(promise)
+        self.guards.add(promise)
 
-    def state_at(self, moment: float) -> Ledger:
-        """What is free at a moment, promises that hold then taken."""
-        state = self.ledger.copy()
-        state.release(self._columns(), moment, self.healthy)
+    def occupy(self, promise: Promise) -> None:
+        """Put later promises and estimates behind this one."""
+        project = self.ledger.layout.projects.of(promise.project_id)
+        for row, hold in holds_by_row(self.ledger.layout, promise.tasks, promise.end):
+            self._promised_to.setdefault(row, []).append((project, promise.end))
+            self._taken[row] += (hold.vcpus, hold.memory_mib)
+            for column, _ in hold.shares:
+                self._behind[row, column] = max(self._behind[row, column], promise.end)
+
+    def estimating(self) -> Future:
+        """A copy for estimates: what it is told to occupy binds nobody."""
+        other = Future(self.now, self.ledger, self.holdings, self.reserved)
+        other._base, other._behind = self._base, self._behind.copy()
+        other._extra, other._taken = self._extra, self._taken.copy()
+        other._promised_to = {row: list(ends) for row, ends in self._promised_to.items()}
+        return other
+
+    def guards_without(self, job_id: str) -> Guards:
+        """What promises keep, but for those of one job."""
+        guards = Guards(self.ledger, self.holdings, self._base, self._extra)
         for promise in self.promises:
-            if promise.start <= moment < promise.end:
-                state.take(promise.tasks, state.layout.projects.of(promise.project_id))
-        return state
-
-    def _columns(self) -> Held:
-        """What is held until when; kept until something else starts."""
-        if self._held is None:
-            self._held = Held.of(self.ledger.layout, ((one.at, one.tasks) for one in self.releases))
-            self._ends = sorted({one.at for one in self.releases if self.now < one.at < FOREVER})
-        return self._held
-
-    def window(self, start: float, end: float) -> Ledger:
-        """What is free from ``start`` until ``end``."""
-        state = self.ledger if start <= self.now else self.state_at(start)
-        for promise in self.promises:
-            if start < promise.start < end:
-                state = state.least(self.state_at(promise.start))
-        return state
+            if promise.job_id != job_id:
+                guards.add(promise)
+        return guards
 
     def earliest(
+        self, job: PendingJob, where: Sequence[Candidates], runtime: float
+    ) -> tuple[float, Tasks] | None:
+        """The moment after now at which the job's least gang fits for ``runtime`` seconds, with
+        places. None: not while what runs without a limit runs."""
+        best: tuple[float, Tasks] | None = None
+        for one in where:
+            if one.most < job.request.min_count:
+                continue
+            found = self._in_pool(job, one, runtime)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return best
+
+    def _in_pool(
+        self, job: PendingJob, where: Candidates, runtime: float
+    ) -> tuple[float, Tasks] | None:
+        request, count = job.request, job.request.min_count
+        level = request.within if request.required else None
+        free_at = self._device_times(request, where)
+        groups = self._group_numbers(where) if level == "link_group" else (None,)
+        best: tuple[float, list[tuple[int, int]], int | None] | None = None
+        for group in groups:
+            times = self._task_times(request, where, self._of_group(free_at, where, group), count)
+            times = self._clear_of_reservations(job, where, times, runtime)
+            found = _first(times, count, level, self._domains(where, level))
+            if found is not None and (best is None or found[0] < best[0]):
+                best = (*found, group)
+        if best is None:
+            return None
+        start, pieces, group = best
+        return start, self._tasks(request, where, free_at, pieces, group)
+
+    def _device_times(self, request: Request, where: Candidates) -> Floats:
+        """(n, D): when each device of the right kind is wholly free."""
+        rows = where.rows
+        fit = right_kind(self.ledger, request, rows)
+        if request.gpu_memory_mib is not None:
+            fit = fit & (share_milli(self.ledger, request, rows) <= 1000)
+        times = np.where(fit, np.maximum(self._behind[rows], self.now + 1), FOREVER)
+        times[~self.ledger.ready[rows]] = FOREVER
+        return times
+
+    def _group_numbers(self, where: Candidates) -> Sequence[int]:
+        groups = self.ledger.layout.device_group[where.rows]
+        return range(int(groups.max(initial=NOBODY)) + 1)
+
+    def _of_group(self, times: Floats, where: Candidates, group: int | None) -> Floats:
+        if group is None:
+            return times
+        return np.where(self.ledger.layout.device_group[where.rows] == group, times, FOREVER)
+
+    def _domains(self, where: Candidates, level: str | None) -> Ints | None:
+        if level in (None, "node", "link_group"):
+            return None
+        return self.ledger.layout.domains[str(level)][where.rows]
+
+    def _task_times(
+        self, request: Request, where: Candidates, free_at: Floats, count: int
+    ) -> Floats:
+        """(n, J): when each node holds 1, 2, ... J tasks, J at most ``count``."""
+        nodes, width = free_at.shape
+        if request.whole:
+            most = min(count, width // request.whole)
+            times = np.sort(free_at, axis=1)[:, request.whole - 1 :: request.whole][:, :most]
+        elif request.shared:
+            each = 1
+            if request.gpu_memory_mib is None:
+                each = min(count, 1000 // request.gpu_milli)
+            times = np.sort(np.repeat(free_at, each, axis=1), axis=1)[:, :count]
+        else:
+            times = np.full((nodes, min(count, MAX_TASKS_PER_NODE)), self.now + 1)
+            times[~self.ledger.ready[where.rows]] = FOREVER
+        return np.maximum(times, self._host_times(request, where, times.shape[1]))
+
+    def _host_times(self, request: Request, where: Candidates, most: int) -> Floats:
+        """(n, J): when CPUs, memory, task slots and neighbours of each node allow 1..J tasks."""
+        released = self._released_in(where)
+        rows = where.rows
+        times = np.full((rows.stop - rows.start, most), ALREADY)
+        taken = self._taken[rows]
+        for number in range(1, most + 1):
+            for need, free in (
+                (request.vcpus * number, released.cpus - taken[:, :1]),
+                (request.memory_mib * number, released.memory - taken[:, 1:]),
+                (number, released.tasks),
+            ):
+                if need and int(free[:, 0].min(initial=need)) < need:
+                    column = times[:, number - 1]
+                    times[:, number - 1] = np.maximum(column, _when(free >= need, released.ends))
+        alone = self.ledger.layout.isolation_node[rows]
+        if alone.any():
+            occupant = self.ledger.occupant[rows]
+            others = alone & (occupant != NOBODY) & (occupant != where.project)
+            times[others] = np.maximum(times[others], released.last[others][:, None])
+            for row, promised in self._promised_to.items():
+                if rows.start <= row < rows.stop and alone[row - rows.start]:
+                    until = [end for project, end in promised if project != where.project]
+                    at = row - rows.start
+                    times[at] = np.maximum(times[at], max(until, default=ALREADY))
+        return times
+
+    def _released_in(self, where: Candidates) -> _Released:
+        if where.pool not in self._released:
+            self._released[where.pool] = self._release(where.rows)
+        return self._released[where.pool]
+
+    def _release(self, rows: slice) -> _Released:
+        holds = [
+            sorted(
+                (*self.holdings.rows[row].values(), *self._extra.get(row, ())),
+                key=lambda hold: hold.end,
+            )
+            for row in range(rows.start, rows.stop)
+        ]
+        width = max((len(here) for here in holds), default=0)
+        ends = np.full((len(holds), width), FOREVER)
+        freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
+        for at, here in enumerate(holds):
+            for number, hold in enumerate(here):
+                ends[at, number] = hold.end
+                freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
+        sums = np.cumsum(freed, axis=2)
+        ledger = self.ledger
+        return _Released(
+            ends,
+            ledger.cpus[rows][:, None] + sums[0],
+            ledger.memory[rows][:, None] + sums[1],
+            MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
+            np.where(ends < FOREVER, ends, ALREADY).max(axis=1, initial=ALREADY)
+            if not np.isinf(ends).any()
+            else _last(holds),
+        )
+
+    def _clear_of_reservations(
+        self, job: PendingJob, where: Candidates, times: Floats, runtime: float
+    ) -> Floats:
+        if not self.reserved:
+            return times
+        kept = sorted(
+            self.reserved.others(job.queue_id, job.project_id), key=lambda one: one[0].starts_at
+        )
+        for one, rows in kept:
+            here = rows[(rows >= where.rows.start) & (rows < where.rows.stop)] - where.rows.start
+            late = times[here] + runtime > one.starts_at
+            times[here] = np.where(late, np.maximum(times[here], one.ends_at), times[here])
+        return times
+
+    def _tasks(
         self,
         request: Request,
-        where: Sequence[Candidates],
-        runtime: float,
-        not_before: float = 0.0,
-        tries: int = MAX_MOMENTS,
-    ) -> tuple[float, Tasks] | None:
-        """A moment after now at which the request fits for ``runtime`` seconds, the first one
-        unless more than ``tries`` lie among promises. None: not while what runs without
-        a limit runs.
+        where: Candidates,
+        free_at: Floats,
+        pieces: list[tuple[int, int]],
+        group: int | None,
+    ) -> Tasks:
+        """The tasks on the devices that are free first."""
+        layout = self.ledger.layout
+        milli = share_milli(self.ledger, request, where.rows) if request.shared else None
+        tasks: list[TaskPlacement] = []
+        for at, count in pieces:
+            row = where.rows.start + at
+            times = free_at[at]
+            if group is not None:
+                times = np.where(layout.device_group[row] == group, times, FOREVER)
+            order = np.argsort(times, kind="stable").tolist()
+            devices, used = layout.nodes[row].devices, 0
+            for number in range(count):
+                shares: Shares = ()
+                if request.whole:
+                    chosen = order[used : used + request.whole]
+                    shares = tuple((devices[column].id, 1000) for column in chosen)
+                    used += request.whole
+                elif milli is not None:
+                    column = order[0]
+                    each = int(milli[at, column])
+                    column = order[number // max(1000 // max(each, 1), 1)]
+                    shares = ((devices[column].id, int(milli[at, column])),)
+                tasks.append(
+                    TaskPlacement(
+                        len(tasks), layout.nodes[row].id, shares, request.vcpus, request.memory_mib
+                    )
+                )
+        return tuple(tasks)
 
-        Behind the start of the last promise, what is free only grows: there it is bisected.
-        """
-        self._columns()
-        ends = sorted({*self._ends, *(one.end for one in self.promises if one.end < FOREVER)})
-        ends = ends[bisect_left(ends, not_before) :]
-        last = max((one.start for one in self.promises), default=self.now)
-        among = [moment for moment in ends if moment < last]
-        for moment in among[:tries]:
-            if place(self.state_at(moment), request, where) is None:
-                continue
-            tasks = place(self.window(moment, moment + runtime), request, where)
-            if tasks is not None:
-                return moment, tasks
-        return self._bisect(request, where, ends[len(among) :])
 
-    def _bisect(
-        self, request: Request, where: Sequence[Candidates], ends: Sequence[float]
-    ) -> tuple[float, Tasks] | None:
-        low, high, found = 0, len(ends) - 1, None
-        while low <= high:
-            middle = (low + high) // 2
-            tasks = place(self.state_at(ends[middle]), request, where)
-            if tasks is None:
-                low = middle + 1
-            else:
-                found, high = (ends[middle], tasks), middle - 1
-        return found
+def _last(holds: list[list[Hold]]) -> Floats:
+    return np.array([here[-1].end if here else ALREADY for here in holds])
+
+
+def _when(enough: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ends: Floats) -> Floats:
+    """(n,): the end after which there is enough for the first time (``enough`` only grows)."""
+    short = (~enough).sum(axis=1)
+    padded = np.concatenate(
+        [np.full((len(ends), 1), ALREADY), ends, np.full((len(ends), 1), FOREVER)], axis=1
+    )
+    when: Floats = padded[np.arange(len(ends)), short]
+    return when
+
+
+def _first(
+    times: Floats, count: int, level: str | None, domains: Ints | None
+) -> tuple[float, list[tuple[int, int]]] | None:
+    """(the first moment at which ``count`` tasks fit, [(node, tasks there)])."""
+    nodes, most = times.shape
+    if not nodes or not most:
+        return None
+    if level in ("node", "link_group") or count == 1:
+        if most < count:
+            return None
+        at = int(times[:, count - 1].argmin())
+        start = float(times[at, count - 1])
+        return None if start == FOREVER else (start, [(at, count)])
+    flat = times.reshape(-1)
+    if domains is None:
+        if flat.size < count:
+            return None
+        chosen = np.argsort(flat, kind="stable")[:count]
+    else:
+        of = np.repeat(domains, most)
+        order = np.lexsort((flat, of))
+        order = order[of[order] != NOBODY]
+        grouped = of[order]
+        starts = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]])
+        sizes = np.diff(np.r_[starts, len(grouped)])
+        begin = starts[sizes >= count]
+        # One node is within one of everything, labelled or not.
+        single = int(times[:, count - 1].argmin()) if most >= count else None
+        best = FOREVER if single is None else float(times[single, count - 1])
+        chosen = None
+        if begin.size:
+            reach = flat[order[begin + count - 1]]
+            if float(reach.min()) < best:
+                first = begin[int(reach.argmin())]
+                chosen = order[first : first + count]
+        if chosen is None:
+            assert single is not None or best == FOREVER
+            return None if single is None or best == FOREVER else (best, [(single, count)])
+    start = float(flat[chosen].max())
+    if start == FOREVER:
+        return None
+    rows, counts = np.unique(chosen // most, return_counts=True)
+    return start, [(int(row), int(number)) for row, number in zip(rows, counts, strict=True)]

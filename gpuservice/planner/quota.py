@@ -6,14 +6,13 @@ A task on its own project's pool takes no GPU quota: the pool's nodes are counte
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from gpuservice.planner.capacity import Candidates, candidates, fitting_devices, share_milli
-from gpuservice.planner.ledger import Ledger
-from gpuservice.planner.placement import Tasks
-from gpuservice.planner.snapshot import PendingJob, Request, Snapshot
+from gpuservice.planner.capacity import PLENTY, Candidates, right_kind, share_milli
+from gpuservice.planner.ledger import Layout, Ledger
+from gpuservice.planner.snapshot import PoolState, Request, TaskPlacement
 
 RUNNING = "jobs:running"
 
@@ -21,40 +20,54 @@ RUNNING = "jobs:running"
 class Headroom:
     """The rest of every limited quota. Names without a limit are absent and never stop a job."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._left = dict(snapshot.headroom)
-        self._pools = {pool.id: pool for pool in snapshot.pools}
+    def __init__(self, left: Mapping[tuple[str, str], int], pools: Mapping[str, PoolState]) -> None:
+        self._left = dict(left)
+        self._pools = pools
         self._limited = {project for project, _ in self._left}
+
+    def limits(self, project_id: str) -> bool:
+        """Whether anything of the project is limited."""
+        return project_id in self._limited
 
     def may_run(self, project_id: str) -> bool:
         """Whether the project may have one more attempt."""
         return self._left.get((project_id, RUNNING), 1) >= 1
 
-    def within(
-        self, ledger: Ledger, pool_ids: tuple[str, ...], project_id: str, request: Request
-    ) -> tuple[Candidates, ...]:
-        """The pools where the project's quota lets the request start, own pools first."""
-        ordered = sorted(pool_ids, key=lambda pool: not self._own(project_id, pool))
-        found = candidates(ledger, ordered, project_id)
-        if project_id not in self._limited:
-            return found
-        present = [pool for pool in ordered if pool in ledger.layout.pool_nodes]
-        return tuple(
-            replace(one, most=self._tasks(ledger, project_id, pool, request, one))
-            for pool, one in zip(present, found, strict=True)
+    def room(self, project_id: str, pool_id: str) -> int:
+        """Milli-GPUs that the project may still take on a pool."""
+        if self._own(project_id, pool_id):
+            return PLENTY
+        return max(
+            0,
+            min(
+                (self._left.get((project_id, name), PLENTY) for name in self._names(pool_id)),
+                default=PLENTY,
+            ),
         )
 
-    def take(self, ledger: Ledger, job: PendingJob, tasks: Tasks) -> None:
-        """Count what a start gives the project."""
-        if job.project_id not in self._limited:
+    def change(self, project_id: str, taken: Mapping[str, int], sign: int = -1) -> None:
+        """Count what a start takes of the project's quota (or, with +1, gives back)."""
+        if project_id not in self._limited:
             return
-        self._sub(job.project_id, RUNNING, 1)
+        for name, amount in taken.items():
+            if (project_id, name) in self._left:
+                self._left[project_id, name] += sign * amount
+
+    def counted(
+        self, layout: Layout, project_id: str, tasks: Iterable[TaskPlacement]
+    ) -> dict[str, int]:
+        """What a gang takes of its project's quota."""
+        taken = {RUNNING: 1}
+        if project_id not in self._limited:
+            return taken
         for task in tasks:
-            pool = ledger.layout.pool[ledger.layout.node_row[task.node_id]]
-            if self._own(job.project_id, pool):
+            row = layout.node_row.get(task.node_id)
+            if row is None or self._own(project_id, layout.pool[row]):
                 continue
-            for name in self._names(pool):
-                self._sub(job.project_id, name, sum(milli for _, milli in task.devices))
+            milli = sum(milli for _, milli in task.devices)
+            for name in self._names(layout.pool[row]):
+                taken[name] = taken.get(name, 0) + milli
+        return taken
 
     def left(self, project_id: str) -> dict[str, int]:
         """What is left of each limited name that a start takes (GPUs in milli)."""
@@ -72,30 +85,12 @@ class Headroom:
         pool = self._pools.get(pool_id)
         return ("gpus",) if pool is None else ("gpus", f"gpus:{pool.template.gpu_type}")
 
-    def _tasks(
-        self, ledger: Ledger, project_id: str, pool: str, request: Request, where: Candidates
-    ) -> int:
-        """How many tasks of the request the GPU quota has room for in a pool."""
-        if self._own(project_id, pool):
-            return where.most
-        lefts = [
-            self._left[project_id, name]
-            for name in self._names(pool)
-            if (project_id, name) in self._left
-        ]
-        each = _milli(ledger, request, where)
-        return min([where.most, *(max(left, 0) // each for left in lefts)]) if each else where.most
 
-    def _sub(self, project_id: str, name: str, amount: int) -> None:
-        key = (project_id, name)
-        if key in self._left:
-            self._left[key] -= amount
-
-
-def _milli(ledger: Ledger, request: Request, where: Candidates) -> int:
+def milli_of_task(ledger: Ledger, request: Request, where: Candidates) -> int:
     """Milli-GPUs of a task in a pool, at most (a share by memory depends on the device)."""
     if request.gpu_memory_mib is None:
         return request.gpu_milli
-    fit = fitting_devices(ledger, request, where.project) & where.nodes[:, None]
-    milli = np.where(fit, share_milli(ledger, request), 0)
+    milli = np.where(
+        right_kind(ledger, request, where.rows), share_milli(ledger, request, where.rows), 0
+    )
     return int(np.where(milli <= 1000, milli, 0).max(initial=0))

@@ -26,7 +26,19 @@ _SENTENCES: dict[str, str] = {
         "Needs {needed} GPU(s) close together; {free} are free, but not within one such place."
     ),
     Reason.GPU_TYPE_UNAVAILABLE: "No pool of the queue has GPUs of {gpu_types}.",
-    Reason.GPU_MEMORY: "No GPU of the queue's pools has that much memory.",
+    Reason.QUEUE_QUOTA: "The queue's share is used up ({queue}).",
+    Reason.DEADLINE_UNREACHABLE: (
+        "With a limit of {max_runtime_s} s it would end after its deadline if it started now."
+    ),
+    Reason.BEHIND_RESERVATION: "Would fit, but what it would use is reserved for others.",
+    Reason.PREEMPTING_OTHERS: "{victims} running job(s) are being stopped to make room for it.",
+    Reason.BEHIND_PROMISE: (
+        "The line is strict: a job ahead waits for the same GPUs, and nothing passes it."
+    ),
+    Reason.GPU_MEMORY: (
+        "No GPU of the queue's pools has {gpu_memory_mib} MiB; the largest has "
+        "{most_gpu_memory_mib} MiB."
+    ),
     Reason.HOST_RESOURCES: "GPUs would do, but not {lacking} of one node.",
     Reason.ISOLATION: (
         "Would fit, but {occupied} node(s) with free GPUs are in use by another project, and "
@@ -44,6 +56,12 @@ _SENTENCES: dict[str, str] = {
         "even when idle ({total} GPUs in all)."
     ),
 }
+
+#: Where the request must be within one place, that place is what counts.
+_IMPOSSIBLE_WITHIN = (
+    "Needs {needed} GPU(s) within one {within}; the queue's pools hold {largest_ever} of such a "
+    "request in one {within} even when idle ({total} GPUs in all)."
+)
 
 
 #: Where no GPU is asked for, numbers of GPUs say nothing.
@@ -72,6 +90,8 @@ def sentence(code: str, facts: Mapping[str, Any]) -> str:
         for name, value in facts.items()
     }
     told = _SENTENCES.get(code, code)
+    if code == Reason.IMPOSSIBLE and facts.get("within"):
+        told = _IMPOSSIBLE_WITHIN
     if facts.get("needed") == 0:
         told = _WITHOUT_GPUS.get(code, told)
     return told.format_map(_Blank(shown))

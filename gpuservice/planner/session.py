@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster that changes and is planned again and again: what the simulator and tests drive.
 
-The caller tells what happened; :meth:`Session.plan` is ``plan`` of the snapshot of that moment.
-Nothing is started by planning: the caller says what really began.
+The caller tells what happened; :meth:`Session.plan` is ``plan`` of the snapshot of that moment,
+without building that snapshot. Nothing is started by planning: the caller says what really began.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from gpuservice.planner.plan import plan
+from gpuservice.planner.plan import begin, outcome
 from gpuservice.planner.plan_types import Plan
 from gpuservice.planner.snapshot import (
     NodeState,
@@ -20,14 +20,14 @@ from gpuservice.planner.snapshot import (
     QueueState,
     Reservation,
     RunningGang,
-    Snapshot,
-    TaskPlacement,
     UsageKey,
 )
+from gpuservice.planner.world import World
 
 
 class Session:
-    """The state of one cluster between passes."""
+    """The state of one cluster between passes. ``nodes`` are free at first; ``headroom`` is what
+    projects may have in all."""
 
     def __init__(
         self,
@@ -38,43 +38,50 @@ class Session:
         headroom: Mapping[tuple[str, str], int] | None = None,
         reservations: Iterable[Reservation] = (),
     ) -> None:
-        self._nodes = {node.id: node for node in nodes}
-        self._pools = tuple(pools)
-        self._queues = tuple(queues)
+        self._world = World(nodes, pools, queues, headroom or {}, reservations)
         self._policy = policy
-        self._headroom = dict(headroom or {})
-        self._reservations = tuple(reservations)
-        self._pending: dict[str, PendingJob] = {}
-        self._running: dict[str, RunningGang] = {}
+        self._claims: dict[str, str] = {}  # gang -> the job that it goes for
+        self._planned: dict[str, str] = {}
+        self._claimed: set[str] = set()
 
     def submit(self, job: PendingJob) -> None:
         """A job waits (or waits again)."""
-        self._pending[job.job_id] = job
+        self._world.line.add(job)
 
     def withdraw(self, job_id: str) -> None:
         """A job waits no more, without having started."""
-        self._pending.pop(job_id, None)
+        self._world.line.remove(job_id)
 
     def start(self, gang: RunningGang) -> None:
         """A planned start was carried out: its job has one waiting element less."""
-        job = self._pending.pop(gang.job_id)
-        if job.elements > 1:
-            self._pending[job.job_id] = replace(job, elements=job.elements - 1)
-        self._running[gang.gang_id] = gang
+        line = self._world.line
+        job = line.get(gang.job_id)
+        if job is not None:
+            if job.elements > 1:
+                line.change(replace(job, elements=job.elements - 1, promised=None, claimed=False))
+            else:
+                line.remove(job.job_id)
+        self._world.add_gang(gang)
 
     def stopping(self, gang_id: str, until: float) -> None:
         """A gang was told to go; it ends at ``until`` at the latest."""
-        gang = self._running[gang_id]
+        gang = self._world.gangs[gang_id].gang
         end = until if gang.promised_end is None else min(until, gang.promised_end)
-        self._running[gang_id] = replace(gang, preempting=True, promised_end=end)
+        self._world.end_by(gang_id, end, preempting=True)
+        waiting = self._planned.pop(gang_id, None)
+        job = None if waiting is None else self._world.line.get(waiting)
+        if job is not None:
+            self._claims[gang_id] = job.job_id
+            self._world.line.change(replace(job, claimed=True))
 
     def finish(self, gang_id: str) -> None:
         """A gang is gone: what it held is free."""
-        del self._running[gang_id]
+        self._world.remove_gang(gang_id)
+        self._claims.pop(gang_id, None)
 
     def node_ready(self, node_id: str, ready: bool) -> None:
         """A node went away or came back."""
-        self._nodes[node_id] = replace(self._nodes[node_id], ready=ready)
+        self._world.ledger.set_ready(self._world.layout.node_row[node_id], ready)
 
     def plan(
         self,
@@ -85,52 +92,30 @@ class Session:
         explain: bool = False,
     ) -> Plan:
         """The plan of this moment. Due times and promises that it gives are kept."""
-        running = tuple(self._running.values())
-        snapshot = Snapshot(
-            now,
-            occupied(self._nodes.values(), running),
-            self._pools,
-            self._queues,
-            tuple(self._pending.values()),
-            running,
-            self._headroom,
-            usage or {},
-            self._reservations,
-            limit_ratio,
-        )
-        made = plan(snapshot, replace(self._policy, explain=explain))
-        for job_id, due in made.due.items():
-            self._pending[job_id] = replace(self._pending[job_id], due=due)
-        for promise in made.promises:
-            job = self._pending[promise.job_id]
-            if job.promised is None:
-                self._pending[promise.job_id] = replace(job, promised=now)
+        policy = replace(self._policy, explain=explain)
+        state = begin(self._world, now, policy, usage or {}, limit_ratio)
+        made = outcome(state)
+        if explain:
+            made = replace(made, waiting=tuple(made.waiting))
+        state.undo()
+        self._keep(made, now)
         return made
 
-
-def occupied(nodes: Iterable[NodeState], running: Iterable[RunningGang]) -> tuple[NodeState, ...]:
-    """The nodes with exactly ``running`` on them."""
-    shares: dict[str, int] = {}
-    owners: dict[str, str] = {}
-    tasks: dict[str, list[TaskPlacement]] = {}
-    for gang in running:
-        for task in gang.tasks:
-            tasks.setdefault(task.node_id, []).append(task)
-            owners[task.node_id] = gang.project_id
-            for device, milli in task.devices:
-                shares[device] = shares.get(device, 0) + milli
-                owners[device] = gang.project_id
-    return tuple(
-        replace(
-            node,
-            used_vcpus=sum(task.vcpus for task in tasks.get(node.id, ())),
-            used_memory_mib=sum(task.memory_mib for task in tasks.get(node.id, ())),
-            live_tasks=len(tasks.get(node.id, ())),
-            occupant=owners.get(node.id),
-            devices=tuple(
-                replace(one, used_milli=shares.get(one.id, 0), occupant=owners.get(one.id))
-                for one in node.devices
-            ),
-        )
-        for node in nodes
-    )
+    def _keep(self, made: Plan, now: float) -> None:
+        """Remember with the jobs what the plan said of them."""
+        line = self._world.line
+        for job_id, due in made.due.items():
+            job = line.get(job_id)
+            if job is not None:
+                line.change(replace(job, due=due))
+        for promise in made.promises:
+            job = line.get(promise.job_id)
+            if job is not None and job.promised is None:
+                line.change(replace(job, promised=now))
+        self._planned = {one.gang_id: one.for_job_id for one in made.preemptions}
+        claimed = set(self._claims.values())
+        for job_id in self._claimed - claimed:
+            job = line.get(job_id)
+            if job is not None and job.claimed:
+                line.change(replace(job, claimed=False))
+        self._claimed = claimed

@@ -3,22 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.domain.reasons import Reason
-from gpuservice.planner.capacity import Candidates, fitting_devices, node_capacity, usable
+from gpuservice.planner.capacity import (
+    PLENTY,
+    Candidates,
+    fitting_devices,
+    task_slots,
+    usable,
+)
 from gpuservice.planner.ledger import NOBODY, Ledger
-from gpuservice.planner.placement import place
+from gpuservice.planner.passes import Pass
+from gpuservice.planner.placement import largest_gang, place
 from gpuservice.planner.quota import RUNNING
 from gpuservice.planner.snapshot import PendingJob, Request
-
-if TYPE_CHECKING:
-    from gpuservice.planner.plan import Pass
+from gpuservice.planner.world import Shape
 
 Numbers = Mapping[str, Any]
 
@@ -32,157 +37,218 @@ def gpus(milli: int) -> int | float:
     return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
-def _each(request: Request) -> int:
+def each_of(request: Request) -> int:
+    """Milli-GPUs of a task; a share by memory counts as a GPU."""
     return request.gpu_milli if request.gpu_memory_mib is None else 1000
 
 
-def numbers(state: Pass, job: PendingJob) -> Numbers:
-    """Needed, free in all pools, and the largest gang (in GPUs) that fits one pool now."""
-    ledger, request = state.future.ledger, job.request
-    free, fits = 0, 0
-    for where in state.anywhere(job):
-        fit = fitting_devices(ledger, request, where.project) & usable(ledger, where)[:, None]
-        free += int(np.where(fit, np.maximum(ledger.free, 0), 0).sum())
-        fits = max(fits, _tasks(ledger, request, where))
-    return {
-        "needed": gpus(_each(request) * request.count),
-        "free": gpus(free),
-        "largest_fit": gpus(_each(request) * fits),
-        "tasks": request.count,
-        "gpu_types": list(request.gpu_types),
-    }
+class Shortfall:
+    """Why one shape does not start, by what its pass left."""
+
+    def __init__(self, state: Pass, job: PendingJob, shape: Shape) -> None:
+        self.state = state
+        self.job = job
+        self.shape = shape
+        self.ledger = state.world.ledger
+        self.where = shape_candidates(state, job, shape)
+        self.quota_where = state.within_quota(job, shape)
+
+    def numbers(self) -> dict[str, Any]:
+        """Needed, free in all pools, and the largest gang (in GPUs) that fits one pool now; by
+        pool as well where there are several."""
+        request = self.job.request
+        rows = [self._pool_numbers(one) for one in self.where]
+        found: dict[str, Any] = {
+            "needed": gpus(each_of(request) * request.count),
+            "free": gpus(sum(free for free, _ in rows)),
+            "largest_fit": gpus(each_of(request) * max((fits for _, fits in rows), default=0)),
+            "tasks": request.count,
+            "gpu_types": list(request.gpu_types),
+        }
+        if len(rows) > 1:
+            found["pools"] = [
+                {
+                    "pool": one.pool,
+                    "free": gpus(free),
+                    "largest_fit": gpus(each_of(request) * fits),
+                }
+                for one, (free, fits) in zip(self.where, rows, strict=True)
+            ]
+        return found
+
+    def _pool_numbers(self, where: Candidates) -> tuple[int, int]:
+        ledger, request = self.ledger, self.job.request
+        fit = fitting_devices(ledger, request, where.rows, where.project)
+        fit = fit & usable(ledger, where.rows, where.project)[:, None]
+        free = int(np.where(fit, np.maximum(ledger.free[where.rows], 0), 0).sum())
+        return free, _tasks(ledger, request, where)
+
+    def code(self, known: Numbers) -> str:
+        """The code of what stops a job that an idle cluster would hold."""
+        request = self.job.request
+        if request.required and self._fits(replace(request, within=None, required=False)):
+            return Reason.TOPOLOGY
+        if self.lacking() is not None:
+            return Reason.HOST_RESOURCES
+        if self._down():
+            return Reason.NODE_UNAVAILABLE
+        if self._apart():
+            return Reason.ISOLATION
+        if not (request.shared or request.whole):
+            return Reason.HOST_RESOURCES  # of GPUs it lacks none
+        least = gpus(each_of(request) * request.min_count)
+        most = max((one["free"] for one in known.get("pools", ())), default=known["free"])
+        return Reason.FRAGMENTED if most >= least else Reason.INSUFFICIENT_GPUS
+
+    def lacking(self) -> str | None:
+        """What else than GPUs is missing, where the job would fit if there were enough of it."""
+        request = self.job.request
+        bare = _bare(request)
+        if bare != request and self._fits(bare):
+            return _CPUS_OR_MEMORY
+        if bool((MAX_TASKS_PER_NODE - self.ledger.tasks >= request.count).all()):
+            return None
+        roomy = self.ledger.boundless()
+        if place(roomy, request, self.quota_where) is not None:
+            return _TASKS_OF_A_NODE
+        if place(roomy, bare, self.quota_where) is not None:
+            return _BOTH
+        return None
+
+    def host_facts(self) -> Numbers:
+        """What else than GPUs a waiting job lacks on the nodes."""
+        return {"lacking": self.lacking() or _BOTH}
+
+    def _fits(self, request: Request) -> bool:
+        return place(self.ledger, request, self.quota_where) is not None
+
+    def _down(self) -> bool:
+        """Whether the job would fit if every node of its pools were ready."""
+        if bool(self.ledger.ready.all()):
+            return False
+        ledger = self.ledger.copy()
+        ledger.ready = np.ones_like(ledger.ready)
+        return place(ledger, self.job.request, self.quota_where) is not None
+
+    def _apart(self) -> bool:
+        """Whether the job would fit if tasks of several projects could be on one node."""
+        if not bool(self.ledger.layout.isolation_node.any()):
+            return False
+        ledger = self.ledger.copy()
+        ledger.occupant = np.full_like(ledger.occupant, NOBODY)
+        return place(ledger, self.job.request, self.quota_where) is not None
+
+    def isolation_facts(self) -> Numbers:
+        """The nodes that another project keeps from this one, and what their agents lack."""
+        ledger, request = self.ledger, self.job.request
+        occupied, missing = 0, set[str]()
+        for where in self.where:
+            rows = where.rows
+            fit = fitting_devices(ledger, request, rows, where.project) & (ledger.free[rows] > 0)
+            kept = ledger.ready[rows] & ~usable(ledger, rows, where.project) & fit.any(axis=1)
+            occupied += int(kept.sum())
+            for row in (np.flatnonzero(kept) + rows.start).tolist():
+                missing.update(ledger.layout.nodes[row].unproved)
+        lacking = sorted(missing)
+        because = f": their agents have not proved {', '.join(lacking)}" if lacking else ""
+        return {"occupied": occupied, "unproved": lacking, "because": because}
+
+    def why_impossible(self) -> tuple[str, Numbers] | None:
+        """The one wish without which the request would be possible, if there is one."""
+        request, pools = self.job.request, self.shape.pools
+        feasibility = self.state.world.feasibility
+        for code, variant, facts in impossible_variants(request):
+            if variant != request and feasibility.possible(variant, pools):
+                return code, facts
+        if feasibility.possible_uncrowded(request, pools):
+            return Reason.HOST_RESOURCES, {"lacking": _TASKS_OF_A_NODE}
+        return None
+
+    def largest_ever(self) -> Numbers:
+        """The largest such gang that an idle pool holds where its topology lets it be, and all
+        the GPUs of that pool."""
+        feasibility, request = self.state.world.feasibility, self.job.request
+        ledger = feasibility.ledger(request.count)
+        wheres = feasibility.candidates(self.shape.pools, request.count)
+        largest = max((largest_gang(ledger, request, where) for where in wheres), default=0)
+        total = max((int(ledger.free[where.rows].sum()) for where in wheres), default=0)
+        return {
+            "largest_ever": gpus(each_of(request) * largest),
+            "largest_ever_tasks": largest,
+            "total": gpus(total),
+            "within": request.within if request.required else None,
+            "gpu_memory_mib": request.gpu_memory_mib or request.min_gpu_memory_mib or None,
+            "most_gpu_memory_mib": max(
+                (int(ledger.layout.device_memory[where.rows].max(initial=0)) for where in wheres),
+                default=0,
+            ),
+        }
+
+    def project_facts(self) -> Numbers:
+        """What is left of the project's limited quotas."""
+        left = self.state.world.headroom.left(self.job.project_id)
+        return {
+            "left": {
+                name: amount if name == RUNNING else gpus(amount) for name, amount in left.items()
+            }
+        }
+
+    def queue_facts(self) -> Numbers:
+        """What the queue may use of the GPU types of its pools, and uses."""
+        quotas = self.state.world.quotas
+        shares: dict[str, Any] = {}
+        for pool in self.shape.pools:
+            gpu_type = self.state.world.gpu_type(pool) if self._has_type(pool) else None
+            facts = quotas.facts(self.job.queue_id, gpu_type) if gpu_type else {}
+            if gpu_type and facts:
+                shares[gpu_type] = {
+                    name: None if value is None else gpus(value) for name, value in facts.items()
+                }
+        return {"preemptible": self.job.preemptible, "queue": shares}
+
+    def _has_type(self, pool: str) -> bool:
+        world = self.state.world
+        return pool in world.pools or pool in world.layout.pool_rows
+
+    def growth(self, wanted: Mapping[str, int]) -> list[tuple[str, Numbers]]:
+        """What autoscaled pools do about it: grow, or cannot any more."""
+        all_pools = self.state.world.pools
+        pools = [
+            all_pools[name]
+            for name in self.shape.pools
+            if name in all_pools and all_pools[name].autoscale
+        ]
+        if any(pool.id in wanted or pool.coming for pool in pools):
+            return [(Reason.POOL_GROWING, {})]
+        full = [pool for pool in pools if pool.size >= pool.max_nodes]
+        if pools and len(full) == len(pools):
+            return [(Reason.POOL_AT_MAX, {"max_nodes": sum(pool.max_nodes for pool in full)})]
+        return []
+
+
+def shape_candidates(state: Pass, job: PendingJob, shape: Shape) -> Sequence[Candidates]:
+    """Where the shape looks, whatever quota says, for the job's own project."""
+    project = state.world.layout.projects.of(job.project_id)
+    return [Candidates(one.pool, one.rows, project, PLENTY) for one in shape.where]
+
+
+def impossible_variants(request: Request) -> tuple[tuple[str, Request, Numbers], ...]:
+    """The request without one of its wishes, each with the code that names the wish."""
+    share = replace(request, gpu_memory_mib=None, gpu_milli=1000)
+    return (
+        (Reason.GPU_TYPE_UNAVAILABLE, replace(request, gpu_types=()), {}),
+        (Reason.GPU_MEMORY, replace(request, min_gpu_memory_mib=0), {}),
+        (Reason.GPU_MEMORY, request if request.gpu_memory_mib is None else share, {}),
+        (Reason.HOST_RESOURCES, _bare(request), {"lacking": _CPUS_OR_MEMORY}),
+        (Reason.TOPOLOGY, replace(request, within=None, required=False), {}),
+    )
 
 
 def _tasks(ledger: Ledger, request: Request, where: Candidates) -> int:
     """How many of the gang's tasks one pool holds."""
-    capacity = node_capacity(ledger, request, where).clip(max=request.count)
-    return min(int(capacity.sum()), request.count)
-
-
-def why_not_now(state: Pass, job: PendingJob, known: Numbers) -> str:
-    """The code of what stops a job that an idle cluster would hold."""
-    request = job.request
-    if request.required and _fits_now(state, job, replace(request, within=None, required=False)):
-        return Reason.TOPOLOGY
-    if _lacking_now(state, job) is not None:
-        return Reason.HOST_RESOURCES
-    if _down(state, job):
-        return Reason.NODE_UNAVAILABLE
-    if _apart(state, job):
-        return Reason.ISOLATION
-    if not (request.shared or request.whole):
-        return Reason.HOST_RESOURCES  # of GPUs it lacks none
-    least = gpus(_each(request) * request.min_count)
-    return Reason.FRAGMENTED if known["free"] >= least else Reason.INSUFFICIENT_GPUS
-
-
-def _lacking_now(state: Pass, job: PendingJob) -> str | None:
-    """What else than GPUs is missing, where the job would fit if there were enough of it."""
-    bare = _bare(job.request)
-    if bare != job.request and _fits_now(state, job, bare):
-        return _CPUS_OR_MEMORY
-    ledger = state.future.ledger
-    if bool((MAX_TASKS_PER_NODE - ledger.tasks >= job.request.count).all()):
-        return None
-    roomy = ledger.boundless()
-    if place(roomy, job.request, state.where(job)) is not None:
-        return _TASKS_OF_A_NODE
-    if place(roomy, bare, state.where(job, bare)) is not None:
-        return _BOTH
-    return None
+    slots = task_slots(ledger, request, where.rows, where.project).clip(max=request.count)
+    return min(int(slots.sum()), request.count)
 
 
 def _bare(request: Request) -> Request:
     return replace(request, vcpus=0, memory_mib=0)
-
-
-def host_facts(state: Pass, job: PendingJob) -> Numbers:
-    """What else than GPUs a waiting job lacks on the nodes."""
-    return {"lacking": _lacking_now(state, job) or _BOTH}
-
-
-def _fits_now(state: Pass, job: PendingJob, request: Request) -> bool:
-    return place(state.future.ledger, request, state.where(job, request)) is not None
-
-
-def _down(state: Pass, job: PendingJob) -> bool:
-    """Whether the job would fit if every node of its pools were ready."""
-    ledger = state.future.ledger.copy()
-    if bool(ledger.ready.all()):
-        return False
-    ledger.ready = np.ones_like(ledger.ready)
-    return place(ledger, job.request, state.where(job)) is not None
-
-
-def _apart(state: Pass, job: PendingJob) -> bool:
-    """Whether the job would fit if tasks of several projects could be on one node."""
-    ledger = state.future.ledger.copy()
-    ledger.occupant = np.full_like(ledger.occupant, NOBODY)
-    return place(ledger, job.request, state.where(job)) is not None
-
-
-def isolation_facts(state: Pass, job: PendingJob) -> Numbers:
-    """The nodes that another project keeps from this one, and what their agents lack to share."""
-    ledger, occupied, missing = state.future.ledger, 0, set[str]()
-    for where in state.anywhere(job):
-        fit = fitting_devices(ledger, job.request, where.project) & (ledger.free > 0)
-        kept = where.nodes & ledger.ready & ~usable(ledger, where) & fit.any(axis=1)
-        occupied += int(kept.sum())
-        for row in np.flatnonzero(kept):
-            missing.update(ledger.layout.nodes[row].unproved)
-    lacking = sorted(missing)
-    because = f": their agents have not proved {', '.join(lacking)}" if lacking else ""
-    return {"occupied": occupied, "unproved": lacking, "because": because}
-
-
-def why_impossible(state: Pass, job: PendingJob) -> tuple[str, Numbers] | None:
-    """The one wish without which the request would be possible, if there is one, with facts."""
-    request, pools = job.request, state.pools(job)
-    variants: tuple[tuple[str, Request, Numbers], ...] = (
-        (Reason.GPU_TYPE_UNAVAILABLE, replace(request, gpu_types=()), {}),
-        (Reason.GPU_MEMORY, replace(request, min_gpu_memory_mib=0), {}),
-        (Reason.HOST_RESOURCES, _bare(request), {"lacking": _CPUS_OR_MEMORY}),
-        (Reason.TOPOLOGY, replace(request, within=None, required=False), {}),
-    )
-    for code, variant, facts in variants:
-        if variant != request and state.feasibility.possible(variant, pools):
-            return code, facts
-    if state.feasibility.possible_uncrowded(request, pools):
-        return Reason.HOST_RESOURCES, {"lacking": _TASKS_OF_A_NODE}
-    return None
-
-
-def largest_ever(state: Pass, job: PendingJob) -> Numbers:
-    """The largest such gang that an idle pool holds, and all its GPUs."""
-    feasibility = state.feasibility
-    ledger = feasibility.ledger()
-    wheres = feasibility.candidates(state.pools(job))
-    largest = max((_tasks(ledger, job.request, where) for where in wheres), default=0)
-    total = max((int(ledger.free[where.nodes].sum()) for where in wheres), default=0)
-    return {
-        "largest_ever": gpus(_each(job.request) * largest),
-        "largest_ever_tasks": largest,
-        "total": gpus(total),
-    }
-
-
-def quota_facts(state: Pass, job: PendingJob) -> Numbers:
-    """What is left of the project's limited quotas."""
-    left = state.headroom.left(job.project_id)
-    return {
-        "left": {name: amount if name == RUNNING else gpus(amount) for name, amount in left.items()}
-    }
-
-
-def growth(
-    state: Pass, wanted: Mapping[str, int], job: PendingJob
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """What autoscaled pools do about it: grow, or cannot any more."""
-    pool_ids = state.pools(job)
-    pools = [pool for pool in state.snapshot.pools if pool.id in pool_ids and pool.autoscale]
-    if any(pool.id in wanted or pool.coming for pool in pools):
-        return [(Reason.POOL_GROWING, {})]
-    full = [pool for pool in pools if pool.size >= pool.max_nodes]
-    if pools and len(full) == len(pools):
-        return [(Reason.POOL_AT_MAX, {"max_nodes": sum(pool.max_nodes for pool in full)})]
-    return []

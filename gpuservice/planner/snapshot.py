@@ -285,7 +285,7 @@ class Policy:
 
     order: str = "fair"
     backfill: bool = True
-    promises: int = 1
+    promises: int = 8
     small_promises: int = 1
     due: DueTimes | None = DueTimes()
     backfill_order: str = "area_slowdown"

@@ -13,6 +13,7 @@ from gpuservice.planner.snapshot import (
     NodeState,
     NodeTemplate,
     PendingJob,
+    Policy,
     PoolState,
     QueueState,
     Request,
@@ -22,6 +23,8 @@ from gpuservice.planner.snapshot import (
 )
 
 NOW = 1000.0
+#: EASY backfill: the first of the line that does not fit is promised a start, at once.
+EASY = Policy(promises=1, due=None, backfill_order="line")
 A100 = "a100-80gb"
 
 

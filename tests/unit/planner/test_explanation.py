@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from small_cluster import NOW, codes, gang, job, node, pool, snapshot, why
+from small_cluster import EASY, NOW, codes, gang, job, node, pool, snapshot, why
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Holder, Start
-from gpuservice.planner.snapshot import Policy
 
 TWO = [node("a", rack="r1"), node("b", rack="r2")]
 HALF = [gang("r", {"a": range(4)}), gang("s", {"b": range(4)})]
@@ -145,7 +145,7 @@ def test_at_most_one_change_of_a_kind() -> None:
 
 def test_equal_jobs_share_their_answers() -> None:
     line = [job(f"j{number}", gpu_milli=8000) for number in range(30)]
-    made = plan(snapshot(TWO, line, HALF), Policy(estimates=2))
+    made = plan(snapshot(TWO, line, HALF), replace(EASY, estimates=2))
     assert len({id(one.reasons) for one in made.waiting}) == 1
     assert [one.position for one in made.waiting] == list(range(1, 31))
     assert sum(one.estimated_start is not None for one in made.waiting) == 3
@@ -159,7 +159,7 @@ def test_a_full_pool_at_its_maximum() -> None:
 
 def test_a_dry_run_explains_one_job_alone_and_fully() -> None:
     line = [job(f"j{number}", gpu_milli=8000) for number in range(30)]
-    policy = Policy(estimates=2, counterfactuals=0, focus="j29")
+    policy = replace(EASY, estimates=2, counterfactuals=0, focus="j29")
     (only,) = plan(snapshot(TWO, line, HALF), policy).waiting
     assert (only.job_id, only.position) == ("j29", 30)
     assert only.estimated_start is not None

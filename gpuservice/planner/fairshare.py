@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hierarchical weighted fair share: whose turn it is, by decayed usage per weight.
+
+The levels are cohort, queue, project, user. A queue's usage is what it had (decayed with a
+half-life, as in Slurm's fair tree and Kueue's admission fair sharing), what its running jobs may
+still use, and what this very plan has given it. Without the last two, whoever is behind would be
+given everything until its usage shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.line import UNLIMITED_S
+from gpuservice.planner.snapshot import QueueState, UsageKey
+from gpuservice.planner.world import World
+
+#: (cohort, queue, project, user): usage per weight, outer to inner.
+Turn = tuple[float, float, float, float]
+
+
+class FairShare:
+    """Usage by level during one pass, in milli-GPU-seconds."""
+
+    def __init__(
+        self, world: World, now: float, usage: Mapping[UsageKey, float], half_life_s: float
+    ) -> None:
+        self._world = world
+        self._most_s = half_life_s
+        self._weights = _weights(world.queues)
+        self._used: dict[tuple[str, ...], float] = {}
+        for (queue, project, user), amount in usage.items():
+            self._add(queue, project, user, amount)
+        self._add_running(now)
+
+    def turn(self, share: int) -> Turn:
+        """The less, the sooner."""
+        one = self._world.shares[share]
+        used = self._used
+        queue = self._world.queues.get(one.queue_id)
+        cohort = (queue.cohort if queue else None) or ""
+        weight = self._weights
+        return (
+            used.get(("", cohort), 0.0) / weight["", cohort]
+            if cohort
+            else used.get((one.queue_id,), 0.0) / weight.get((one.queue_id,), 1.0),
+            used.get((one.queue_id,), 0.0) / weight.get((one.queue_id,), 1.0),
+            used.get((one.queue_id, one.project_id), 0.0),
+            used.get((one.queue_id, one.project_id, one.user_id), 0.0),
+        )
+
+    def charge(self, share: int, milli: int, runtime: float) -> None:
+        """Something was started."""
+        one = self._world.shares[share]
+        self._add(one.queue_id, one.project_id, one.user_id, milli * self._reckoned(runtime))
+
+    def factor(self, share: int) -> float:
+        """2^-(part of all usage / part of all weights) of the share's queue: 1 for who had
+        nothing, 1/2 for who had just its part."""
+        one = self._world.shares[share]
+        total = sum(amount for key, amount in self._used.items() if len(key) == 1)
+        if not total:
+            return 1.0
+        weights = sum(weight for key, weight in self._weights.items() if len(key) == 1)
+        part = self._used.get((one.queue_id,), 0.0) / total
+        return float(2.0 ** -(part * weights / self._weights.get((one.queue_id,), 1.0)))
+
+    def queue_usage(self, queue_id: str) -> float:
+        """A queue's usage per weight."""
+        return self._used.get((queue_id,), 0.0) / self._weights.get((queue_id,), 1.0)
+
+    def _reckoned(self, runtime: float) -> float:
+        return min(UNLIMITED_S if runtime == FOREVER else runtime, self._most_s)
+
+    def _add(self, queue: str, project: str, user: str, amount: float) -> None:
+        used = self._used
+        state = self._world.queues.get(queue)
+        if state is not None and state.cohort:
+            used["", state.cohort] = used.get(("", state.cohort), 0.0) + amount
+        for key in ((queue,), (queue, project), (queue, project, user)):
+            used[key] = used.get(key, 0.0) + amount
+
+    def _add_running(self, now: float) -> None:
+        columns = self._world.columns
+        milli = columns[:, 1]
+        if not milli.any():
+            return
+        left = np.where(np.isinf(columns[:, 2]), UNLIMITED_S, columns[:, 2] - now)
+        sums = np.bincount(
+            columns[:, 0].astype(np.int64),
+            weights=milli * np.clip(left, 0.0, self._most_s),
+            minlength=len(self._world.shares),
+        )
+        for share in np.flatnonzero(sums).tolist():
+            one = self._world.shares[share]
+            self._add(one.queue_id, one.project_id, one.user_id, float(sums[share]))
+
+
+def _weights(queues: Mapping[str, QueueState]) -> dict[tuple[str, ...], float]:
+    """Weights of queues and, as sums, of cohorts."""
+    weights: dict[tuple[str, ...], float] = {}
+    for queue in queues.values():
+        weight = max(float(queue.weight), 1e-9)
+        weights[queue.id,] = weight
+        if queue.cohort:
+            weights["", queue.cohort] = weights.get(("", queue.cohort), 0.0) + weight
+    return weights

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds what until when: the running gangs by node, and when each device is wholly free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuservice.planner.ledger import Floats, Layout
+from gpuservice.planner.snapshot import RunningGang, TaskPlacement
+
+FOREVER = float("inf")
+#: When a device is free that is free already.
+ALREADY = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one gang holds of one node."""
+
+    end: float
+    vcpus: int
+    memory_mib: int
+    tasks: int
+    shares: tuple[tuple[int, int], ...]  # (device column, milli)
+
+
+def holds_by_row(
+    layout: Layout, tasks: Iterable[TaskPlacement], end: float
+) -> list[tuple[int, Hold]]:
+    """What a gang's tasks hold, by row; tasks on nodes that are not there hold nothing here."""
+    by_row: dict[int, list[TaskPlacement]] = {}
+    for task in tasks:
+        row = layout.node_row.get(task.node_id)
+        if row is not None:
+            by_row.setdefault(row, []).append(task)
+    return [
+        (
+            row,
+            Hold(
+                end,
+                sum(task.vcpus for task in here),
+                sum(task.memory_mib for task in here),
+                len(here),
+                tuple(
+                    (layout.device_cell[device][1], milli)
+                    for task in here
+                    for device, milli in task.devices
+                    if device in layout.device_cell
+                ),
+            ),
+        )
+        for row, here in by_row.items()
+    ]
+
+
+def end_of(gang: RunningGang) -> float:
+    """When a gang has to be gone; ``FOREVER`` without a limit."""
+    return FOREVER if gang.promised_end is None else gang.promised_end
+
+
+class Holdings:
+    """Holds of every row, kept as gangs come and go.
+
+    ``free_at`` (N, D): when each device is wholly free; ``ALREADY``, or ``FOREVER`` (also for
+    absent and unhealthy ones).
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.rows: list[dict[str, Hold]] = [{} for _ in layout.nodes]
+        self.free_at: Floats = np.where(layout.healthy, ALREADY, FOREVER)
+        self.ends: dict[str, float] = {}
+
+    def add(self, gang_id: str, tasks: Iterable[TaskPlacement], end: float) -> None:
+        """A gang holds its places until ``end``."""
+        self.ends[gang_id] = end
+        for row, hold in holds_by_row(self._layout, tasks, end):
+            self.rows[row][gang_id] = hold
+            for column, _ in hold.shares:
+                if self.free_at[row, column] < end:
+                    self.free_at[row, column] = end
+
+    def remove(self, gang_id: str, tasks: Iterable[TaskPlacement]) -> None:
+        """A gang is gone."""
+        self.ends.pop(gang_id, None)
+        for row in {self._layout.node_row.get(task.node_id) for task in tasks} - {None}:
+            assert row is not None
+            self.rows[row].pop(gang_id, None)
+            self._recount(row)
+
+    def _recount(self, row: int) -> None:
+        at = np.where(self._layout.healthy[row], ALREADY, FOREVER)
+        for hold in self.rows[row].values():
+            for column, _ in hold.shares:
+                if at[column] < hold.end:
+                    at[column] = hold.end
+        self.free_at[row] = at

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The waiting jobs as columns, kept as jobs come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.ledger import Bools, Floats, Ints
+from gpuservice.planner.snapshot import PendingJob
+
+#: What a job without a limit is reckoned to run, where a number is needed (seconds).
+UNLIMITED_S = 86400.0
+
+_FIRST = 64
+
+#: Of a job: (number of its shape, number of its share of the queue).
+Place = tuple[int, int]
+
+
+class Line:
+    """Columns by row; a row is given again when its job is gone. Nothing depends on rows.
+
+    :param place: the shape and the share (queue, project, user) of a job.
+    """
+
+    def __init__(self, place: Callable[[PendingJob], Place]) -> None:
+        self._place = place
+        self.jobs: list[PendingJob | None] = []
+        self.row_of: dict[str, int] = {}
+        self._free: list[int] = []
+        self._size = 0
+        self._allocate(_FIRST)
+        self._ranks: Ints | None = None
+
+    def _allocate(self, size: int) -> None:
+        grown = size - self._size
+
+        def longer(old: NDArray[np.generic], fill: float, kind: type) -> NDArray[np.generic]:
+            return np.concatenate([old, np.full(grown, fill, dtype=kind)])
+
+        if not self._size:
+            empty = np.zeros(0)
+            ints, reals, bools = empty.astype(np.int64), empty, empty.astype(np.bool_)
+            self.tier: Ints = ints
+            self.queued: Floats = reals
+            self.sequence: Ints = ints
+            self.shape: Ints = ints
+            self.share: Ints = ints
+            self.limit: Floats = reals
+            self.milli: Floats = reals
+            self.due: Floats = reals
+            self.promised: Floats = reals
+            self.deadline: Floats = reals
+            self.live: Bools = bools
+        for name, fill, kind in (
+            ("tier", 0, np.int64),
+            ("queued", 0, np.float64),
+            ("sequence", 0, np.int64),
+            ("shape", 0, np.int64),
+            ("share", 0, np.int64),
+            ("limit", 0, np.float64),
+            ("milli", 0, np.float64),
+            ("due", 0, np.float64),
+            ("promised", FOREVER, np.float64),
+            ("deadline", FOREVER, np.float64),
+            ("live", False, np.bool_),
+        ):
+            setattr(self, name, longer(getattr(self, name), fill, kind))
+        self._size = size
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    def add(self, job: PendingJob) -> None:
+        """A job waits. One that is there already is replaced."""
+        row = self.row_of.get(job.job_id)
+        if row is None:
+            row = self._free.pop() if self._free else len(self.jobs)
+            if row == len(self.jobs):
+                self.jobs.append(None)
+                if row >= self._size:
+                    self._allocate(2 * self._size)
+            self.row_of[job.job_id] = row
+        self.jobs[row] = job
+        shape, share = self._place(job)
+        request = job.request
+        self.tier[row] = job.priority
+        self.queued[row], self.sequence[row] = job.queued_at, job.sequence
+        self.shape[row], self.share[row] = shape, share
+        self.limit[row] = FOREVER if job.max_runtime_s is None else job.max_runtime_s
+        each = request.gpu_milli if request.gpu_memory_mib is None else 1000
+        self.milli[row] = each * request.count
+        self.due[row] = np.nan if job.due is None else job.due
+        self.promised[row] = _rank(job)
+        self.deadline[row] = FOREVER if job.deadline is None else job.deadline
+        self.live[row] = job.blocked is None and job.elements > 0
+        self._ranks = None
+
+    def add_all(self, jobs: Iterable[PendingJob]) -> None:
+        """Many at once."""
+        for job in jobs:
+            self.add(job)
+
+    def change(self, job: PendingJob) -> None:
+        """The same job with other elements, due time or promise."""
+        row = self.row_of[job.job_id]
+        self.jobs[row] = job
+        self.due[row] = np.nan if job.due is None else job.due
+        self.promised[row] = _rank(job)
+        self.live[row] = job.blocked is None and job.elements > 0
+
+    def remove(self, job_id: str) -> None:
+        """A job waits no more."""
+        row = self.row_of.pop(job_id, None)
+        if row is not None:
+            self.jobs[row] = None
+            self.live[row] = False
+            self._free.append(row)
+            self._ranks = None
+
+    def get(self, job_id: str) -> PendingJob | None:
+        """A waiting job."""
+        row = self.row_of.get(job_id)
+        return None if row is None else self.jobs[row]
+
+    def job(self, row: int) -> PendingJob:
+        """The job of a row that is in use."""
+        job = self.jobs[row]
+        assert job is not None
+        return job
+
+    def rows(self) -> Ints:
+        """The rows in use."""
+        return np.fromiter(self.row_of.values(), dtype=np.int64, count=len(self.row_of))
+
+    def in_order(self, rows: Ints, *keys: NDArray[np.generic]) -> Ints:
+        """Rows by keys (each one value a row, the first the most important), then by the time of
+        queueing, submission and, where even that is the same, id."""
+        if len(rows) < 2:
+            return rows
+        columns = (self.sequence[rows], self.queued[rows], *reversed(keys))
+        ordered = rows[np.lexsort(columns)]
+        same = (np.diff(self.queued[ordered]) == 0) & (np.diff(self.sequence[ordered]) == 0)
+        if same.any():
+            order = {row: at for at, row in enumerate(rows.tolist())}
+            tuples = list(zip(*(key.tolist() for key in reversed(columns)), strict=True))
+            ordered = np.array(
+                sorted(rows.tolist(), key=lambda row: (*tuples[order[row]], self.job(row).job_id)),
+                dtype=np.int64,
+            )
+        return ordered
+
+    def runtime(self, rows: Ints) -> Floats:
+        """Limits of jobs (seconds), a number for each."""
+        limits = self.limit[rows]
+        return np.where(limits == FOREVER, UNLIMITED_S, np.maximum(limits, 1.0))
+
+
+def _rank(job: PendingJob) -> float:
+    """When it got its promise; what was preempted for comes first of all."""
+    if job.claimed:
+        return float("-inf")
+    return FOREVER if job.promised is None else job.promised

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over the line: who starts, who is promised a start, for whom others have to go.
+
+1. By tiers of priority. 2. In a tier first who holds a promise, then who is due one: each starts
+or is promised a start. 3. Then all others, where they delay no promise. Nothing is changed for
+good: the world is as it was when the pass is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpuservice.domain.reasons import Reason
+from gpuservice.planner.capacity import Candidates
+from gpuservice.planner.due import due_times
+from gpuservice.planner.fairshare import FairShare
+from gpuservice.planner.guards import Guards, Reserved
+from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.ledger import Ints
+from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
+from gpuservice.planner.placement import Option, Tasks, place_in
+from gpuservice.planner.plan_types import Preemption, Promise, Start
+from gpuservice.planner.promises import Future
+from gpuservice.planner.quota import milli_of_task
+from gpuservice.planner.snapshot import PendingJob, Policy, Request, UsageKey
+from gpuservice.planner.world import Shape, World
+
+#: Why a job that was tried may be promised a start.
+PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
+
+#: What fails alike in one pass: (shape, whose, preemptible).
+_Alike = tuple[int, int, bool]
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of trying a request: places, or in one word why not."""
+
+    tasks: Tasks | None
+    word: str = ""
+
+
+@dataclass(slots=True)
+class Pass:
+    """The working state of one plan."""
+
+    world: World
+    policy: Policy
+    now: float
+    usage: Mapping[UsageKey, float]
+    limit_ratio: float = 1.0
+    starts: list[Start] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    due: Mapping[str, float] = field(default_factory=dict)
+    words: dict[int, str] = field(default_factory=dict)  # by row of the line
+    begun: dict[int, int] = field(default_factory=dict)  # elements started, by row
+    going: set[str] = field(default_factory=set)  # gangs that this plan preempts
+    future: Future = field(init=False)
+    fair: FairShare = field(init=False)
+    reserved: Reserved = field(init=False)
+    failed: dict[_Alike, tuple[float, str]] = field(default_factory=dict)
+    budgets: dict[tuple[int, str], int] = field(default_factory=dict)
+    blocked_groups: set[int] = field(default_factory=set)
+    by_quota: list[tuple[PendingJob, dict[str, int], dict[str, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        world, policy = self.world, self.policy
+        self.reserved = Reserved(world.ledger, world.reservations, self.now)
+        self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
+        self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
+
+    # -- the line ----------------------------------------------------------------------------
+    def run(self) -> None:
+        """Go through the line once."""
+        if self.policy.due is not None and self.policy.promises:
+            self.due = due_times(self.world, self.now, self.policy.due, self.limit_ratio)
+        rows = self._eligible()
+        if not rows.size:
+            return
+        if self.policy.order == "multifactor":
+            self._tier(rows)
+            return
+        tiers = self.world.line.tier[rows]
+        for tier in np.unique(tiers)[::-1].tolist():
+            self._tier(rows[tiers == tier])
+
+    def _eligible(self) -> Ints:
+        """Rows of jobs that may start: not blocked, queue open, deadline within reach."""
+        world, line = self.world, self.world.line
+        rows = np.flatnonzero(line.live)
+        open_share = np.array(
+            [
+                (queue := world.queues.get(share.queue_id)) is not None and queue.open
+                for share in world.shares
+            ],
+            dtype=np.bool_,
+        )
+        if rows.size and not open_share.all():
+            rows = rows[open_share[line.share[rows]]]
+        late = self.now + line.limit[rows] > line.deadline[rows]
+        if late.any():
+            for row in rows[late].tolist():
+                self.words[row] = Reason.DEADLINE_UNREACHABLE
+            rows = rows[~late]
+        return rows
+
+    def _tier(self, rows: Ints) -> None:
+        line, policy = self.world.line, self.policy
+        holds = line.promised[rows] < FOREVER
+        if holds.any() and policy.backfill:
+            holders = rows[holds]
+            for row in line.in_order(holders, line.promised[holders]).tolist():
+                self._front(row)
+            rows = rows[~holds]
+        key = self._line_key(rows)
+        if policy.due is not None and policy.backfill:
+            due = line.due[rows] <= self.now
+            for row in self._in_line(rows[due], line.due[rows[due]]):
+                self._front(row)
+            rows = rows[~due]
+        elif policy.promises or not policy.backfill:
+            rows = self._until_promises_are_given(rows, self._in_line(rows, key))
+        self._behind(rows, key if policy.backfill_order == "line" else None)
+
+    def line_order(self, rows: Ints) -> list[int]:
+        """Rows of one tier in line order: promised, due, all others."""
+        line, policy = self.world.line, self.policy
+        holds = line.promised[rows] < FOREVER
+        held = rows[holds]
+        order: list[int] = line.in_order(held, line.promised[held]).tolist()
+        rest = rows[~holds]
+        if policy.due is not None and policy.backfill:
+            due = line.due[rest] <= self.now
+            order.extend(self._in_line(rest[due], line.due[rest[due]]))
+            rest = rest[~due]
+        order.extend(self._in_line(rest, self._line_key(rest)))
+        return order
+
+    def _line_key(self, rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        if self.policy.order != "multifactor":
+            return None
+        return multifactor_key(
+            self.world.line, rows, self.now, self.policy, self.fair, 1000.0 * self.world.gpus
+        )
+
+    def _in_line(
+        self, rows: Ints, key: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+    ) -> Iterator[int]:
+        fair = self.fair if self.policy.order == "fair" else None
+        return in_line(self.world.line, rows, key, fair)
+
+    def _until_promises_are_given(self, rows: Ints, ordered: Iterator[int]) -> Ints:
+        """The front of the line as long as promises are left; the rows that remain."""
+        done: list[int] = []
+        for row in ordered:
+            if self.policy.backfill and not self._promises_left(row):
+                break
+            done.append(row)
+            self._front(row)
+        return np.setdiff1d(rows, np.array(done, dtype=np.int64))
+
+    def _behind(self, rows: Ints, key: np.ndarray[tuple[int], np.dtype[np.float64]] | None) -> None:
+        """Those without a promise, as far as anything of their shape might fit."""
+        line, world = self.world.line, self.world
+        if not rows.size:
+            return
+        shapes = line.shape[rows]
+        fits = np.zeros(len(world.shapes), dtype=np.bool_)
+        for number in np.unique(shapes).tolist():
+            fits[number] = world.fits(world.shapes[number])
+        rows = rows[fits[shapes] | self._may_preempt(rows)]
+        order = backfill_key(line, rows, self.now, self.policy)
+        if order is None and key is not None:
+            order = self._line_key(rows)
+        for row in self._in_line(rows, order):
+            self._consider(row)
+
+    # -- one job -----------------------------------------------------------------------------
+    def _front(self, row: int) -> None:
+        """Start a job, or let others go for it, or promise it a start."""
+        word = self._consider(row)
+        if word is None or self._strict(row, word):
+            return
+        if word in PROMISABLE and self._promises_left(row):
+            self._promise(row)
+
+    def _strict(self, row: int, word: str) -> bool:
+        """Without backfill what does not fit blocks those behind it on the same pools."""
+        if self.policy.backfill:
+            return False
+        if word in PROMISABLE:
+            shape = self.world.shapes[int(self.world.line.shape[row])]
+            self.blocked_groups.add(self.world.pool_group(shape))
+        return True
+
+    def _consider(self, row: int) -> str | None:
+        """Start as many elements as may and can start; in one word why the rest waits."""
+        job = self.world.line.job(row)
+        shape = self.world.shapes[int(self.world.line.shape[row])]
+        word: str | None = None
+        if self.blocked_groups and self.world.pool_group(shape) in self.blocked_groups:
+            self.words[row] = Reason.BEHIND_PROMISE
+            return Reason.BEHIND_PROMISE
+        for _ in range(job.elements):
+            word = self._try(job, shape)
+            if word is None:
+                self.begun[row] = self.begun.get(row, 0) + 1
+                continue
+            break
+        if word is not None:
+            word = self._preempt(row, job, shape, word)
+            self.words[row] = word
+        return word
+
+    def _try(self, job: PendingJob, shape: Shape) -> str | None:
+        """Start one element, or say in one word why not. Equal failures are remembered: in a
+        pass room only shrinks."""
+        end = self.end_of(job)
+        share = self.world.share(job.queue_id, job.project_id, job.user_id)
+        alike = (shape.number, share, job.preemptible)
+        known = self.failed.get(alike)
+        if known is not None and end >= known[0]:
+            return known[1]
+        tried = self.places(job, shape, job.request, end)
+        if tried.tasks is not None:
+            self._start(job, share, tried.tasks, end)
+            return None
+        # What fits but would delay a promise may do so with a shorter limit.
+        least = end if tried.word in (Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION) else (
+            float("-inf")
+        )  # fmt: skip
+        self.failed[alike] = (least, tried.word)
+        return tried.word
+
+    def why_not_tried(self, job: PendingJob, shape: Shape) -> str:
+        """In one word why a job waits of whose shape nothing fits."""
+        if not self.world.headroom.may_run(job.project_id):
+            return Reason.PROJECT_QUOTA
+        if self.world.impossible(shape):
+            return Reason.IMPOSSIBLE
+        options, word = self._options(job, shape, job.request)
+        return word if word and not options else Reason.INSUFFICIENT_GPUS
+
+    def end_of(self, job: PendingJob, runtime: int | None = None) -> float:
+        """When a job is over that starts now."""
+        limit = job.max_runtime_s if runtime is None else runtime
+        return FOREVER if limit is None else self.now + limit
+
+    def places(
+        self,
+        job: PendingJob,
+        shape: Shape,
+        request: Request,
+        end: float,
+        guards: Guards | None = None,
+    ) -> Tried:
+        """Places for a request that delay no promise and exceed no quota."""
+        if not self.world.headroom.may_run(job.project_id):
+            return Tried(None, Reason.PROJECT_QUOTA)
+        spread = self.world.queues[job.queue_id].spread
+        options, word = self._options(job, shape, request)
+        kept = self._kept(job, request, options, end, guards or self.future.guards)
+        tasks = place_in(self.world.ledger, request, kept, spread)
+        if tasks is not None:
+            return Tried(tasks)
+        something = any(a is not b for a, b in zip(options, kept, strict=True))
+        if something and place_in(self.world.ledger, request, options) is not None:
+            return Tried(None, self._kept_by(job, options, end))
+        if self.world.impossible(shape):
+            return Tried(None, Reason.IMPOSSIBLE)
+        if word and (not options or self._only_quota(job, shape, request)):
+            return Tried(None, word)
+        return Tried(None, Reason.INSUFFICIENT_GPUS)
+
+    def _options(self, job: PendingJob, shape: Shape, request: Request) -> tuple[list[Option], str]:
+        """The pools where quota lets it start, with their slots; why others are missing."""
+        world = self.world
+        options: list[Option] = []
+        word = ""
+        project = world.layout.projects.of(job.project_id)
+        for view, where in zip(shape.views, shape.where, strict=True):
+            most, limit = self.most_tasks(job, request, where)
+            if most < request.count:
+                word = limit
+            if most < request.min_count:
+                continue
+            slots = view.fresh(world.ledger, where.pool)
+            options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
+        return options, word
+
+    def most_tasks(self, job: PendingJob, request: Request, where: Candidates) -> tuple[int, str]:
+        """How many tasks quotas leave room for in a pool, and which quota is the tighter one."""
+        world = self.world
+        if not world.quotas.limited and not world.headroom.limits(job.project_id):
+            return where.most, ""
+        each = milli_of_task(world.ledger, request, where)
+        if not each:
+            return where.most, ""
+        project = world.headroom.room(job.project_id, where.pool)
+        queue = world.quotas.room(job.queue_id, world.gpu_type(where.pool), job.preemptible)
+        word = Reason.PROJECT_QUOTA if project <= queue else Reason.QUEUE_QUOTA
+        return min(where.most, project // each, queue // each), word
+
+    def _kept(
+        self, job: PendingJob, request: Request, options: list[Option], end: float, guards: Guards
+    ) -> list[Option]:
+        """The options without what promises and reservations keep; the same objects where
+        nothing is kept."""
+        kept: list[Option] = []
+        for option in options:
+            where, slots = option.where, option.slots
+            left = guards.within(where.pool, where.rows, slots, request, where.project, end)
+            if self.reserved:
+                left = self.reserved.within(where.rows, left, job.queue_id, job.project_id, end)
+            kept.append(option if left is slots else Option(where, left))
+        return kept
+
+    def _kept_by(self, job: PendingJob, options: list[Option], end: float) -> str:
+        for option in options if self.reserved else ():
+            where, slots = option.where, option.slots
+            left = self.reserved.within(where.rows, slots, job.queue_id, job.project_id, end)
+            if left is not slots:
+                return Reason.BEHIND_RESERVATION
+        return Reason.BACKFILL_WOULD_DELAY
+
+    def _only_quota(self, job: PendingJob, shape: Shape, request: Request) -> bool:
+        """Whether without quotas it would fit now. Such a job gets no promise: it would keep
+        places from others until its own project's or queue's jobs end."""
+        world = self.world
+        anywhere = [
+            Option(where, view.fresh(world.ledger, where.pool))
+            for view, where in zip(shape.views, shape.where, strict=True)
+        ]
+        return place_in(world.ledger, request, anywhere) is not None
+
+    def _start(self, job: PendingJob, share: int, tasks: Tasks, end: float) -> None:
+        world = self.world
+        world.ledger.take(tasks, world.layout.projects.of(job.project_id))
+        self.future.started(tasks, end)
+        self.starts.append(Start(job.job_id, tasks))
+        taken = world.headroom.counted(world.layout, job.project_id, tasks)
+        by_type = world.by_type(tasks)
+        world.headroom.change(job.project_id, taken)
+        world.quotas.add(job.queue_id, by_type)
+        self.by_quota.append((job, taken, by_type))
+        self.fair.charge(share, sum(by_type.values()), end - self.now)
+
+    # -- promises ----------------------------------------------------------------------------
+    def _promises_left(self, row: int) -> bool:
+        shape = self.world.shapes[int(self.world.line.shape[row])]
+        return self._budget(shape)[1] != 0
+
+    def _budget(self, shape: Shape) -> tuple[tuple[int, str], int]:
+        """Which budget a promise of the shape comes from, and what is left (-1: any number)."""
+        small = self.policy.due is not None and not shape.gang
+        key = (self.world.pool_group(shape), "small" if small else "")
+        given = self.policy.small_promises if small else self.policy.promises
+        if self.policy.due is not None and self.policy.promises < 0:
+            given = -1
+        return key, given if given < 0 else given - self.budgets.get(key, 0)
+
+    def _promise(self, row: int) -> None:
+        """Give the job a start that lower ones must respect."""
+        job = self.world.line.job(row)
+        shape = self.world.shapes[int(self.world.line.shape[row])]
+        runtime = self.end_of(job) - self.now
+        found = self.future.earliest(job, self.within_quota(job, shape), runtime)
+        if found is None:
+            return
+        start, tasks = found
+        self.give_promise(job, shape, start, runtime, tasks)
+
+    def give_promise(
+        self, job: PendingJob, shape: Shape, start: float, runtime: float, tasks: Tasks
+    ) -> None:
+        """Keep these places for the job from a moment on."""
+        key, _ = self._budget(shape)
+        self.budgets[key] = self.budgets.get(key, 0) + 1
+        self.future.promise(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+
+    def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
+        """The pools where quota has room for the job's least gang."""
+        project = self.world.layout.projects.of(job.project_id)
+        found: list[Candidates] = []
+        for where in shape.where:
+            most, _ = self.most_tasks(job, job.request, where)
+            if most >= job.request.min_count:
+                found.append(Candidates(where.pool, where.rows, project, most))
+        return found
+
+    # -- preemption --------------------------------------------------------------------------
+    def _may_preempt(self, rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """(n,): whether others might have to go for a job, so that it is tried although nothing
+        fits."""
+        return np.zeros(len(rows), dtype=np.bool_)
+
+    def _preempt(self, row: int, job: PendingJob, shape: Shape, word: str) -> str:
+        """Let others go for the job, if that lets it start; why it waits then."""
+        return word
+
+    def undo(self) -> None:
+        """The world as it was before the pass."""
+        for job, taken, by_type in reversed(self.by_quota):
+            self.world.headroom.change(job.project_id, taken, 1)
+            self.world.quotas.add(job.queue_id, by_type, -1)
+        self.world.ledger.undo()
