@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from replays import Attempts, attempts, job, replay, starts
+
+from gpuservice.simulation.policies import POLICIES
+
+FAIR = replace(POLICIES["skip"].policy, order="fair")
 
 #: Half the host is busy until 10; a whole host is wanted; behind it wait a long and a short job.
 QUEUE = [
@@ -55,3 +61,24 @@ def test_the_same_input_gives_the_same_attempts() -> None:
     jobs = [job(f"j{one}", one % 7, 3 + one % 5, 1 + one % 8) for one in range(60)]
     ran: list[dict[str, Attempts]] = [attempts(replay(jobs, "2x8", "easy")) for _ in range(2)]
     assert ran[0] == ran[1]
+
+
+def test_a_strict_line_is_blocked_by_its_head() -> None:
+    made = starts(replay(QUEUE, policy="fifo"))
+    assert made == {"half": [0], "whole": [10], "long": [20], "short": [20]}
+
+
+def test_the_oracle_goes_by_true_durations() -> None:
+    jobs = [job("first", 0, 10, 8)] + [
+        job(f"runs-{runs}", 1, runs, 8, max_runtime_s=1000) for runs in (30, 10, 20)
+    ]
+    made = starts(replay(jobs, policy="sjf"))
+    assert made == {"first": [0], "runs-10": [10], "runs-20": [20], "runs-30": [40]}
+
+
+def test_fair_share_goes_by_usage() -> None:
+    jobs = [job("long", 0, 100, 8, user="greedy")] + [
+        job(user, 1, 10, 8, user=user) for user in ("greedy", "modest")
+    ]
+    made = starts(replay(jobs, policy=FAIR))
+    assert made == {"long": [0], "modest": [100], "greedy": [110]}
