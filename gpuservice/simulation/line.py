@@ -59,7 +59,7 @@ class Line:
         """One element starts: it waits no more."""
         element = record.waiting.popleft()
         record.running += 1
-        record.claims, record.promised = 0, None
+        record.claims, record.promised, record.standing_s = 0, None, None
         self._stale.pop(record.job_id, None)
         self.depth -= 1
         record.offered -= 1

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from gpuservice.planner.snapshot import TaskPlacement, UsageKey
 from gpuservice.simulation.workload import WorkloadJob
 
+#: Moments nearer to each other than this are one.
+INSTANT = 1e-6
+
 #: Outcomes after which a job waits again.
 AGAIN = frozenset({"preempted", "node_failure"})
 
@@ -39,7 +42,9 @@ class Record:
     """One job on its way. ``queued_at``: since when it may wait in line.
 
     ``limit``: its own time limit or its queue's; ``told``: the limit that the planner knows.
-    ``offered``: elements that the session knows as waiting.
+    ``offered``: elements that the session knows as waiting. ``promise_s``: the first start that it
+    was promised, at ``promise_made_s``; ``standing_s``: the earliest since it waits (again);
+    ``slip_s``: by how much one of these was missed at most.
     """
 
     job: WorkloadJob
@@ -62,6 +67,7 @@ class Record:
     attempts: list[Attempt] = field(default_factory=list)
     promise_made_s: float | None = None
     promise_s: float | None = None
+    standing_s: float | None = None
     slip_s: float = 0.0
     ended_s: float | None = None
     outcomes: set[str] = field(default_factory=set)
@@ -70,6 +76,11 @@ class Record:
     def started(self) -> bool:
         """Whether anything of it ever ran."""
         return bool(self.attempts)
+
+    def missed(self, start: float) -> None:
+        """It starts, or is now promised to, at ``start``: note by how much that is too late."""
+        if self.standing_s is not None and start - self.standing_s >= INSTANT:
+            self.slip_s = max(self.slip_s, start - self.standing_s)
 
 
 @dataclass(slots=True)

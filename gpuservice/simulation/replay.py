@@ -32,7 +32,8 @@ class World:
     gang has to do again, ``node_failure_lost_s`` one whose node went (None: as much).
     ``learn_limits``: the planner is told how long jobs ran against their limits. ``oracle``: it is
     told the true durations as limits. ``remaining_limits``: a job that was stopped asks for what
-    is left of its limit, not for all of it again.
+    is left of its limit, not for all of it again. ``replan``: plan once more after starts too, as
+    a check: a plan leaves nothing that would start, so the second one is the same time again.
     """
 
     grace_s: float = 60.0
@@ -41,6 +42,7 @@ class World:
     learn_limits: bool = True
     oracle: bool = False
     remaining_limits: bool = False
+    replan: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,10 @@ class Replay:
             record.promised = self._now
         if record.promise_s is None:
             record.promise_made_s, record.promise_s = self._now, promise.start
-        record.slip_s = max(record.slip_s, promise.start - record.promise_s)
+        if record.standing_s is None:
+            record.standing_s = promise.start
+        record.missed(promise.start)
+        record.standing_s = min(record.standing_s, promise.start)
 
     def _start(self, start: Start) -> None:
         record = self._line.by_id[start.job_id]
@@ -205,8 +210,7 @@ class Replay:
             self._line.block(record)
             self._again = True
             return
-        if record.promise_s is not None:
-            record.slip_s = max(record.slip_s, now - record.promise_s)
+        record.missed(now)
         milli = self._occupancy.take(record.job_id, start.tasks)
         element = self._line.leave(record)
         attempt = Attempt(element.index, now, start.tasks)
@@ -224,7 +228,7 @@ class Replay:
         self._hold(gang, 1)
         self._session.start(self._as_running(gang, told))
         self._protect(gang)
-        self._again |= self._line.started(record, now) or self._line.offered > 0
+        self._again |= self._line.started(record, now) or self._world.replan
 
     def _as_running(self, gang: Gang, told: int | None) -> RunningGang:
         record, now = gang.record, self._now
