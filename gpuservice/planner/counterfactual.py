@@ -50,7 +50,7 @@ def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
             continue
         number = state.world.shape(variant.request, job.queue_id, job.project_id)
         shape = state.world.shapes[number]
-        if state.places(job, shape, variant.request, end, guards).tasks is not None:
+        if state.trial.places(job, shape, variant.request, end, guards).tasks is not None:
             kinds.add(variant.kind)
             found.append({"change": variant.change})
         if len(found) == MAX_CHANGES:

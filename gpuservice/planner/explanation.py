@@ -158,7 +158,7 @@ class WaitingLine(Sequence[Waiting]):
             return known
         key = (int(line.shape[row]), int(line.share[row]), job.preemptible)
         if key not in self._words:
-            self._words[key] = state.why_not_tried(job, self._shape(row))
+            self._words[key] = state.trial.why_not_tried(job, self._shape(row))
         return self._words[key]
 
     def _shape(self, row: int) -> Shape:
@@ -277,7 +277,9 @@ class WaitingLine(Sequence[Waiting]):
         if word == Reason.DEADLINE_UNREACHABLE:
             return {"deadline": job.deadline, "max_runtime_s": job.max_runtime_s}
         if word == Reason.PREEMPTING_OTHERS:
-            return {"victims": sum(one.for_job_id == job.job_id for one in state.preemptions)}
+            going = {one.gang_id for one in state.preempting.found if one.for_job_id == job.job_id}
+            stopping = sum(record.gang.preempting for record in state.world.gangs.values())
+            return {"victims": len(going) or stopping}
         return {}
 
     def _shortfall(self, job: PendingJob, shape: Shape) -> Shortfall:
@@ -325,7 +327,7 @@ class WaitingLine(Sequence[Waiting]):
 def _behind(state: Pass, future: Future, job: PendingJob, shape: Shape) -> float | None:
     """The job's estimate, behind all that was told before."""
     runtime = state.end_of(job) - state.now
-    where = state.within_quota(job, shape)
+    where = state.trial.within_quota(job, shape)
     earliest = future.earliest(job, where, runtime)
     if earliest is None:
         return None

@@ -14,33 +14,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpuservice.domain.reasons import Reason
-from gpuservice.planner.capacity import Candidates
 from gpuservice.planner.due import due_times
 from gpuservice.planner.fairshare import FairShare
-from gpuservice.planner.guards import Guards, Reserved
+from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Ints
 from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
-from gpuservice.planner.placement import Option, Tasks, place_in
-from gpuservice.planner.plan_types import Preemption, Promise, Start
+from gpuservice.planner.placement import Tasks
+from gpuservice.planner.plan_types import Promise, Start
+from gpuservice.planner.preemption import Preempting
 from gpuservice.planner.promises import Future
-from gpuservice.planner.quota import milli_of_task
-from gpuservice.planner.snapshot import PendingJob, Policy, Request, UsageKey
+from gpuservice.planner.snapshot import PendingJob, Policy, UsageKey
+from gpuservice.planner.trial import Trial
 from gpuservice.planner.world import Shape, World
 
 #: Why a job that was tried may be promised a start.
 PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
 
+#: Why a job that was tried may have others go for it.
+PREEMPTIBLE = (*PROMISABLE, Reason.QUEUE_QUOTA)
+
 #: What fails alike in one pass: (shape, whose, preemptible).
 _Alike = tuple[int, int, bool]
-
-
-@dataclass(slots=True)
-class Tried:
-    """What came of trying a request: places, or in one word why not."""
-
-    tasks: Tasks | None
-    word: str = ""
 
 
 @dataclass(slots=True)
@@ -53,14 +48,14 @@ class Pass:
     usage: Mapping[UsageKey, float]
     limit_ratio: float = 1.0
     starts: list[Start] = field(default_factory=list)
-    preemptions: list[Preemption] = field(default_factory=list)
     due: Mapping[str, float] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)  # by row of the line
     begun: dict[int, int] = field(default_factory=dict)  # elements started, by row
-    going: set[str] = field(default_factory=set)  # gangs that this plan preempts
     future: Future = field(init=False)
     fair: FairShare = field(init=False)
     reserved: Reserved = field(init=False)
+    trial: Trial = field(init=False)
+    preempting: Preempting = field(init=False)
     failed: dict[_Alike, tuple[float, str]] = field(default_factory=dict)
     budgets: dict[tuple[int, str], int] = field(default_factory=dict)
     blocked_groups: set[int] = field(default_factory=set)
@@ -70,6 +65,8 @@ class Pass:
         world, policy = self.world, self.policy
         self.reserved = Reserved(world.ledger, world.reservations, self.now)
         self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
+        self.trial = Trial(world, self.future, self.reserved)
+        self.preempting = Preempting(self)
         self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
 
     # -- the line ----------------------------------------------------------------------------
@@ -171,7 +168,7 @@ class Pass:
         fits = np.zeros(len(world.shapes), dtype=np.bool_)
         for number in np.unique(shapes).tolist():
             fits[number] = world.fits(world.shapes[number])
-        rows = rows[fits[shapes] | self._may_preempt(rows)]
+        rows = rows[fits[shapes] | self.preempting.may(rows)]
         order = backfill_key(line, rows, self.now, self.policy)
         if order is None and key is not None:
             order = self._line_key(rows)
@@ -181,10 +178,10 @@ class Pass:
     # -- one job -----------------------------------------------------------------------------
     def _front(self, row: int) -> None:
         """Start a job, or let others go for it, or promise it a start."""
-        word = self._consider(row)
+        word = self._consider(row, front=True)
         if word is None or self._strict(row, word):
             return
-        if word in PROMISABLE and self._promises_left(row):
+        if self.world.line.job(row).claimed or (word in PROMISABLE and self._promises_left(row)):
             self._promise(row)
 
     def _strict(self, row: int, word: str) -> bool:
@@ -196,7 +193,7 @@ class Pass:
             self.blocked_groups.add(self.world.pool_group(shape))
         return True
 
-    def _consider(self, row: int) -> str | None:
+    def _consider(self, row: int, front: bool = False) -> str | None:
         """Start as many elements as may and can start; in one word why the rest waits."""
         job = self.world.line.job(row)
         shape = self.world.shapes[int(self.world.line.shape[row])]
@@ -211,7 +208,10 @@ class Pass:
                 continue
             break
         if word is not None:
-            word = self._preempt(row, job, shape, word)
+            if word in PREEMPTIBLE and (
+                job.claimed or self.preempting.for_job(row, job, shape, front)
+            ):
+                word = Reason.PREEMPTING_OTHERS
             self.words[row] = word
         return word
 
@@ -224,7 +224,7 @@ class Pass:
         known = self.failed.get(alike)
         if known is not None and end >= known[0]:
             return known[1]
-        tried = self.places(job, shape, job.request, end)
+        tried = self.trial.places(job, shape, job.request, end)
         if tried.tasks is not None:
             self._start(job, share, tried.tasks, end)
             return None
@@ -235,118 +235,28 @@ class Pass:
         self.failed[alike] = (least, tried.word)
         return tried.word
 
-    def why_not_tried(self, job: PendingJob, shape: Shape) -> str:
-        """In one word why a job waits of whose shape nothing fits."""
-        if not self.world.headroom.may_run(job.project_id):
-            return Reason.PROJECT_QUOTA
-        if self.world.impossible(shape):
-            return Reason.IMPOSSIBLE
-        options, word = self._options(job, shape, job.request)
-        return word if word and not options else Reason.INSUFFICIENT_GPUS
-
     def end_of(self, job: PendingJob, runtime: int | None = None) -> float:
         """When a job is over that starts now."""
         limit = job.max_runtime_s if runtime is None else runtime
         return FOREVER if limit is None else self.now + limit
-
-    def places(
-        self,
-        job: PendingJob,
-        shape: Shape,
-        request: Request,
-        end: float,
-        guards: Guards | None = None,
-    ) -> Tried:
-        """Places for a request that delay no promise and exceed no quota."""
-        if not self.world.headroom.may_run(job.project_id):
-            return Tried(None, Reason.PROJECT_QUOTA)
-        spread = self.world.queues[job.queue_id].spread
-        options, word = self._options(job, shape, request)
-        kept = self._kept(job, request, options, end, guards or self.future.guards)
-        tasks = place_in(self.world.ledger, request, kept, spread)
-        if tasks is not None:
-            return Tried(tasks)
-        something = any(a is not b for a, b in zip(options, kept, strict=True))
-        if something and place_in(self.world.ledger, request, options) is not None:
-            return Tried(None, self._kept_by(job, options, end))
-        if self.world.impossible(shape):
-            return Tried(None, Reason.IMPOSSIBLE)
-        if word and (not options or self._only_quota(job, shape, request)):
-            return Tried(None, word)
-        return Tried(None, Reason.INSUFFICIENT_GPUS)
-
-    def _options(self, job: PendingJob, shape: Shape, request: Request) -> tuple[list[Option], str]:
-        """The pools where quota lets it start, with their slots; why others are missing."""
-        world = self.world
-        options: list[Option] = []
-        word = ""
-        project = world.layout.projects.of(job.project_id)
-        for view, where in zip(shape.views, shape.where, strict=True):
-            most, limit = self.most_tasks(job, request, where)
-            if most < request.count:
-                word = limit
-            if most < request.min_count:
-                continue
-            slots = view.fresh(world.ledger, where.pool)
-            options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
-        return options, word
-
-    def most_tasks(self, job: PendingJob, request: Request, where: Candidates) -> tuple[int, str]:
-        """How many tasks quotas leave room for in a pool, and which quota is the tighter one."""
-        world = self.world
-        if not world.quotas.limited and not world.headroom.limits(job.project_id):
-            return where.most, ""
-        each = milli_of_task(world.ledger, request, where)
-        if not each:
-            return where.most, ""
-        project = world.headroom.room(job.project_id, where.pool)
-        queue = world.quotas.room(job.queue_id, world.gpu_type(where.pool), job.preemptible)
-        word = Reason.PROJECT_QUOTA if project <= queue else Reason.QUEUE_QUOTA
-        return min(where.most, project // each, queue // each), word
-
-    def _kept(
-        self, job: PendingJob, request: Request, options: list[Option], end: float, guards: Guards
-    ) -> list[Option]:
-        """The options without what promises and reservations keep; the same objects where
-        nothing is kept."""
-        kept: list[Option] = []
-        for option in options:
-            where, slots = option.where, option.slots
-            left = guards.within(where.pool, where.rows, slots, request, where.project, end)
-            if self.reserved:
-                left = self.reserved.within(where.rows, left, job.queue_id, job.project_id, end)
-            kept.append(option if left is slots else Option(where, left))
-        return kept
-
-    def _kept_by(self, job: PendingJob, options: list[Option], end: float) -> str:
-        for option in options if self.reserved else ():
-            where, slots = option.where, option.slots
-            left = self.reserved.within(where.rows, slots, job.queue_id, job.project_id, end)
-            if left is not slots:
-                return Reason.BEHIND_RESERVATION
-        return Reason.BACKFILL_WOULD_DELAY
-
-    def _only_quota(self, job: PendingJob, shape: Shape, request: Request) -> bool:
-        """Whether without quotas it would fit now. Such a job gets no promise: it would keep
-        places from others until its own project's or queue's jobs end."""
-        world = self.world
-        anywhere = [
-            Option(where, view.fresh(world.ledger, where.pool))
-            for view, where in zip(shape.views, shape.where, strict=True)
-        ]
-        return place_in(world.ledger, request, anywhere) is not None
 
     def _start(self, job: PendingJob, share: int, tasks: Tasks, end: float) -> None:
         world = self.world
         world.ledger.take(tasks, world.layout.projects.of(job.project_id))
         self.future.started(tasks, end)
         self.starts.append(Start(job.job_id, tasks))
+        milli = self.count(job, tasks)
+        self.fair.charge(share, milli, end - self.now)
+
+    def count(self, job: PendingJob, tasks: Tasks) -> int:
+        """Count what a gang takes of quotas from now on; its milli-GPUs."""
+        world = self.world
         taken = world.headroom.counted(world.layout, job.project_id, tasks)
         by_type = world.by_type(tasks)
         world.headroom.change(job.project_id, taken)
         world.quotas.add(job.queue_id, by_type)
         self.by_quota.append((job, taken, by_type))
-        self.fair.charge(share, sum(by_type.values()), end - self.now)
+        return sum(by_type.values())
 
     # -- promises ----------------------------------------------------------------------------
     def _promises_left(self, row: int) -> bool:
@@ -363,43 +273,20 @@ class Pass:
         return key, given if given < 0 else given - self.budgets.get(key, 0)
 
     def _promise(self, row: int) -> None:
-        """Give the job a start that lower ones must respect."""
+        """Give the job a start that lower ones must respect, unless others move for it."""
         job = self.world.line.job(row)
         shape = self.world.shapes[int(self.world.line.shape[row])]
         runtime = self.end_of(job) - self.now
-        found = self.future.earliest(job, self.within_quota(job, shape), runtime)
+        found = self.future.earliest(job, self.trial.within_quota(job, shape), runtime)
+        if self.preempting.moves(job, shape, None if found is None else found[0]):
+            self.words[row] = Reason.PREEMPTING_OTHERS
+            return
         if found is None:
             return
         start, tasks = found
-        self.give_promise(job, shape, start, runtime, tasks)
-
-    def give_promise(
-        self, job: PendingJob, shape: Shape, start: float, runtime: float, tasks: Tasks
-    ) -> None:
-        """Keep these places for the job from a moment on."""
         key, _ = self._budget(shape)
         self.budgets[key] = self.budgets.get(key, 0) + 1
         self.future.promise(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
-
-    def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
-        """The pools where quota has room for the job's least gang."""
-        project = self.world.layout.projects.of(job.project_id)
-        found: list[Candidates] = []
-        for where in shape.where:
-            most, _ = self.most_tasks(job, job.request, where)
-            if most >= job.request.min_count:
-                found.append(Candidates(where.pool, where.rows, project, most))
-        return found
-
-    # -- preemption --------------------------------------------------------------------------
-    def _may_preempt(self, rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """(n,): whether others might have to go for a job, so that it is tried although nothing
-        fits."""
-        return np.zeros(len(rows), dtype=np.bool_)
-
-    def _preempt(self, row: int, job: PendingJob, shape: Shape, word: str) -> str:
-        """Let others go for the job, if that lets it start; why it waits then."""
-        return word
 
     def undo(self) -> None:
         """The world as it was before the pass."""

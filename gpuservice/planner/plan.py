@@ -52,6 +52,6 @@ def outcome(state: Pass) -> Plan:
         waiting if state.policy.explain else (),
         tuple(state.future.promises),
         wanted,
-        tuple(state.preemptions),
+        tuple(state.preempting.found),
         state.due,
     )

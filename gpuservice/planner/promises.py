@@ -44,6 +44,7 @@ class Future:
         self.holdings = holdings
         self.reserved = reserved
         self.promises: list[Promise] = []
+        self._held: list[Promise] = []
         self._base: Floats = holdings.free_at.copy()
         self._behind: Floats = self._base.copy()  # with promises
         self._extra: dict[int, list[Hold]] = {}
@@ -69,6 +70,12 @@ class Future:
         self.occupy(promise)
         self.guards.add(promise)
 
+    def hold(self, promise: Promise) -> None:
+        """Keep places for a job that others go for; nobody is told a time."""
+        self.occupy(promise)
+        self.guards.add(promise)
+        self._held.append(promise)
+
     def occupy(self, promise: Promise) -> None:
         """Put later promises and estimates behind this one."""
         project = self.ledger.layout.projects.of(promise.project_id)
@@ -89,7 +96,7 @@ class Future:
     def guards_without(self, job_id: str) -> Guards:
         """What promises keep, but for those of one job."""
         guards = Guards(self.ledger, self.holdings, self._base, self._extra)
-        for promise in self.promises:
+        for promise in (*self.promises, *self._held):
             if promise.job_id != job_id:
                 guards.add(promise)
         return guards

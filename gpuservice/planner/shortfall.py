@@ -51,7 +51,7 @@ class Shortfall:
         self.shape = shape
         self.ledger = state.world.ledger
         self.where = shape_candidates(state, job, shape)
-        self.quota_where = state.within_quota(job, shape)
+        self.quota_where = state.trial.within_quota(job, shape)
 
     def numbers(self) -> dict[str, Any]:
         """Needed, free in all pools, and the largest gang (in GPUs) that fits one pool now; by

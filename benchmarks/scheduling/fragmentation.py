@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What share of a cluster's GPUs each packing policy gives out, beside published figures.
+
+    python -m benchmarks.scheduling.fragmentation --nodes NODES.csv LISTS... \
+        [--published fgd_published_summary.csv] [--output benchmarks/scheduling/results/NAME.json]
+
+LISTS are pod lists of the openb trace (.csv, .csv.gz) or directories of them. A policy is the
+name of one of the packing mode with options behind it: ``default:known=arrivals`` learns what is
+asked for from the requests so far, ``default+queue:hold=true`` keeps what did not fit waiting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from gpuservice.simulation.openb import ListError, read_nodes, read_pods
+from gpuservice.simulation.packing import run_packing
+
+RESULTS = Path(__file__).parent / "results"
+#: Ours knowing the list as FGD does, ours learning it, and the published six.
+ONE_BY_ONE = (
+    "default",
+    "default:known=arrivals",
+    "fgd",
+    "bestfit",
+    "packing",
+    "clustering",
+    "dotprod",
+    "random",
+)
+WITH_QUEUE = ("default+queue", "default+queue:hold=true")
+#: Names in the published summary.
+PUBLISHED = {
+    "06-FGD": "fgd",
+    "05-BestFit": "bestfit",
+    "04-GpuPacking": "packing",
+    "03-GpuClustering": "clustering",
+    "02-DotProd": "dotprod",
+    "01-Random": "random",
+}
+FIRST_SEED = 42
+
+
+def find_lists(given: Iterable[Path]) -> dict[str, Path]:
+    """Name -> file of each pod list; what all names begin with is left out of them."""
+    files: list[Path] = []
+    for path in given:
+        files += sorted(path.glob("*pod_list*.csv*")) if path.is_dir() else [path]
+    if not files:
+        raise SystemExit("no pod list there")
+    return {
+        path.name.split(".csv")[0].partition("pod_list_")[2] or path.stem: path for path in files
+    }
+
+
+def read_published(path: Path | None) -> dict[tuple[str, str], float]:
+    """(list, policy) -> mean allocation in % at 100 % arrived."""
+    if path is None:
+        return {}
+    with path.open(encoding="utf-8", newline="") as text:
+        return {
+            (row["workload"].partition("pod_list_")[2], PUBLISHED[row["policy"]]): float(
+                row["mean"]
+            )
+            for row in csv.DictReader(text)
+            if row["metric"] == "alloc_pct" and row["arrived_pct"] == "100"
+        }
+
+
+def one_run(nodes: Path, pods: Path, policy: str, seed: int, inflation: float) -> dict[str, Any]:
+    """The summary of one run, with its seconds."""
+    words, _, options = policy.partition(":")
+    name, _, queue = words.partition("+")
+    chosen = dict(pair.split("=", 1) for pair in options.split(",") if pair)
+    hosts, requests = read_nodes(nodes), read_pods(pods)
+    began = time.process_time()
+    result = run_packing(
+        hosts,
+        requests,
+        policy=name,
+        seed=seed,
+        inflation=inflation,
+        queue=queue == "queue",
+        options=chosen,
+    )
+    return {**result["summary"], "cpu_s": time.process_time() - began}
+
+
+def figures(runs: Sequence[dict[str, Any]], published: float | None) -> dict[str, Any]:
+    """Mean and spread over the seeds."""
+    allocation = [run["allocation_ratio"]["100"] for run in runs]
+    if None in allocation:
+        raise ValueError("of a list too small, or with less inflation, no request comes at 100 %")
+    mean = statistics.fmean(allocation)
+    found: dict[str, Any] = {
+        "allocation_at_100": round(mean, 3),
+        "sd": round(statistics.stdev(allocation), 3) if len(runs) > 1 else 0.0,
+        "held": round(statistics.fmean(run["held"] for run in runs), 1),
+        "cpu_s": round(statistics.fmean(run["cpu_s"] for run in runs), 2),
+    }
+    for measure in ("allocation_ratio", "fragmentation_ratio", "fragments_of_all"):
+        found[measure] = {
+            point: round(statistics.fmean(run[measure][point] for run in runs), 3)
+            for point, value in runs[0][measure].items()
+            if value is not None and all(run[measure][point] is not None for run in runs)
+        }
+    if published is not None:
+        found["published"] = published
+    return found
+
+
+def measure(
+    nodes: Path,
+    lists: dict[str, Path],
+    policies: Sequence[str],
+    *,
+    seeds: int,
+    inflation: float,
+    processes: int,
+    published: dict[tuple[str, str], float],
+) -> dict[str, dict[str, Any]]:
+    """list -> policy -> figures."""
+    found: dict[str, dict[str, Any]] = {}
+    with ProcessPoolExecutor(processes) as pool:
+        begun = {
+            (name, policy): [
+                pool.submit(one_run, nodes, path, policy, FIRST_SEED + index, inflation)
+                for index in range(seeds)
+            ]
+            for name, path in lists.items()
+            for policy in policies
+        }
+        for (name, policy), runs in begun.items():
+            plain = policy.partition(":")[0]
+            told = published.get((name, plain))
+            found.setdefault(name, {})[policy] = figures([run.result() for run in runs], told)
+            reached = found[name][policy]["allocation_at_100"]
+            print(f"{name:12} {policy:32} {reached:7.2f}", file=sys.stderr, flush=True)
+    return found
+
+
+def table(
+    found: dict[str, dict[str, Any]],
+    policies: Sequence[str],
+    published: dict[tuple[str, str], float],
+) -> str:
+    """Markdown: ours less the published FGD in brackets, the others less their published figure."""
+    known = [name for name in PUBLISHED.values() if any(key[1] == name for key in published)]
+    heads = ["list", *(f"{name}, published" for name in known), *policies]
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for name, by_policy in found.items():
+        cells = [
+            f"{published[name, one]:.2f}" if (name, one) in published else "-" for one in known
+        ]
+        for policy in policies:
+            mine = by_policy[policy]["allocation_at_100"]
+            plain = policy.partition(":")[0]
+            rival = published.get((name, plain if plain in PUBLISHED.values() else "fgd"))
+            cells.append(f"{mine:.2f}" + (f" ({mine - rival:+.2f})" if rival is not None else ""))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    cells = ["-" for _ in known]
+    for policy in policies:
+        plain = policy.partition(":")[0]
+        gains = [
+            by_policy[policy]["allocation_at_100"] - rival
+            for name, by_policy in found.items()
+            if (rival := published.get((name, plain if plain in PUBLISHED.values() else "fgd")))
+        ]
+        cells.append(f"{statistics.fmean(gains):+.2f}" if gains else "-")
+    lines.append(f"| *mean difference* | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.scheduling.fragmentation", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("lists", nargs="+", type=Path, help="pod lists, or directories of them")
+    parser.add_argument("--nodes", required=True, type=Path, help="node list")
+    parser.add_argument("--published", type=Path, help="summary of published figures")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        help=f"may be repeated; default: {' '.join(ONE_BY_ONE + WITH_QUEUE)}",
+    )
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each (default: 10)")
+    parser.add_argument("--inflation", type=float, default=1.3, help="default: 1.3")
+    parser.add_argument("--processes", type=int, default=2, choices=(1, 2), help="default: 2")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS / "fragmentation.json", help="default: %(default)s"
+    )
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, write the JSON, print the table."""
+    args = parse(words)
+    policies = args.policy or [*ONE_BY_ONE, *WITH_QUEUE]
+    published = read_published(args.published)
+    try:
+        found = measure(
+            args.nodes,
+            find_lists(args.lists),
+            policies,
+            seeds=args.seeds,
+            inflation=args.inflation,
+            processes=args.processes,
+            published=published,
+        )
+    except (ListError, ValueError) as fault:
+        raise SystemExit(str(fault)) from fault
+    result = {
+        "settings": {
+            "seeds": [FIRST_SEED, FIRST_SEED + args.seeds - 1],
+            "inflation": args.inflation,
+            "nodes": args.nodes.name,
+        },
+        "lists": found,
+    }
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(table(found, policies, published))
+
+
+if __name__ == "__main__":
+    main()

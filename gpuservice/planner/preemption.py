@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For whom others have to go: a higher priority, nominal that is lent out, a gang that is due, a
+short job beside a long one.
+
+Nobody goes in vain: with the victims gone the job starts, and without any one of them it would
+not (each is put back and tried). Two jobs never push each other out in turn: priorities and
+nominal are one-sided, a short job takes the place of one with at least twice its time left, and
+how often a job may lose its place is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuservice.planner.eviction import Search
+from gpuservice.planner.holds import end_of
+from gpuservice.planner.ledger import Bools, Ints
+from gpuservice.planner.placement import Tasks, place
+from gpuservice.planner.plan_types import Preemption, Promise
+from gpuservice.planner.quota import milli_of_task
+from gpuservice.planner.snapshot import PendingJob
+from gpuservice.planner.world import Gang, Shape
+
+if TYPE_CHECKING:
+    from gpuservice.planner.passes import Pass
+
+#: A short job: its limit, and how long it has to have waited (seconds).
+SHORT_LIMIT_S = 4 * 3600.0
+SHORT_WAITED_S = 600.0
+
+#: More victims than this are not put back one by one.
+MINIMAL_UP_TO = 400
+
+
+@dataclass(slots=True)
+class Preempting:
+    """The preemptions of one pass."""
+
+    state: Pass
+    found: list[Preemption] = field(default_factory=list)
+    going: set[str] = field(default_factory=set)
+    _vain: set[tuple[int, int, int, bool, str]] = field(default_factory=set)
+    _lowest: dict[str, int] | None = None
+    _victims: list[Gang] | None = None
+
+    # -- who might -------------------------------------------------------------------------
+    def may(self, rows: Ints) -> Bools:
+        """(n,): whether others might have to go for a job, so that it is tried although nothing
+        fits."""
+        state = self.state
+        line = state.world.line
+        may = np.zeros(len(rows), dtype=np.bool_)
+        if not state.policy.preempt or not self._candidates():
+            return may
+        lowest = self._lowest_by_queue()
+        by_share = np.zeros(len(state.world.shares), dtype=np.int64)
+        reclaims = np.zeros(len(state.world.shares), dtype=np.bool_)
+        for number, share in enumerate(state.world.shares):
+            by_share[number] = lowest.get(share.queue_id, 1 << 30)
+            reclaims[number] = self._may_reclaim(share.queue_id)
+        shares = line.share[rows]
+        if "priority" in state.policy.preempt:
+            may |= by_share[shares] < line.tier[rows]
+        if "reclaim" in state.policy.preempt:
+            may |= reclaims[shares]
+        if "short_jobs" in state.policy.preempt:
+            waited = state.now - line.queued[rows] >= SHORT_WAITED_S
+            may |= waited & (line.limit[rows] <= SHORT_LIMIT_S)
+        return may
+
+    def _candidates(self) -> list[Gang]:
+        """Running gangs that may be preempted by anybody."""
+        if self._victims is None:
+            now, policy = self.state.now, self.state.policy
+            self._victims = [
+                one
+                for one in self.state.world.gangs.values()
+                if one.gang.preemptible
+                and not one.gang.preempting
+                and one.gang.preempted < policy.max_preemptions
+                and now - one.gang.started_at >= max(one.gang.protected_s, policy.protected_s)
+            ]
+        return self._victims
+
+    def _lowest_by_queue(self) -> dict[str, int]:
+        """Queue with preemption by priority -> the lowest priority of a possible victim."""
+        if self._lowest is None:
+            self._lowest = {}
+            for one in self._candidates():
+                queue = self.state.world.queues.get(one.gang.queue_id)
+                if queue is not None and queue.preemption in ("lower_priority", "both"):
+                    known = self._lowest.get(queue.id, 1 << 30)
+                    self._lowest[queue.id] = min(known, one.gang.priority)
+        return self._lowest
+
+    def _may_reclaim(self, queue_id: str) -> bool:
+        world = self.state.world
+        queue = world.queues.get(queue_id)
+        if queue is None or not queue.cohort or queue.preemption not in ("reclaim", "both"):
+            return False
+        return any(world.quotas.owed(queue_id, gpu_type) > 0 for gpu_type in queue.nominal)
+
+    # -- one job -----------------------------------------------------------------------------
+    def for_job(self, row: int, job: PendingJob, shape: Shape, front: bool) -> bool:
+        """Let others go for the job if it starts then; whether they do."""
+        state = self.state
+        if job.claimed or not state.policy.preempt or not self._candidates():
+            return False
+        share = int(state.world.line.share[row])
+        for why, eligible in self._ways(row, job, shape, front):
+            vain = (shape.number, share, job.priority, job.preemptible, why)
+            if vain in self._vain or not eligible:
+                continue
+            chosen = self._victims_for(job, shape, eligible, why)
+            if chosen is None:
+                self._vain.add(vain)
+                continue
+            victims, tasks = chosen
+            self._carry_out(job, shape, victims, tasks, why)
+            return True
+        return False
+
+    def _ways(
+        self, row: int, job: PendingJob, shape: Shape, front: bool
+    ) -> Iterable[tuple[str, list[Gang]]]:
+        """(why, who might go), the most rightful first."""
+        world, policy = self.state.world, self.state.policy
+        queue = world.queues[job.queue_id]
+        left = [one for one in self._candidates() if one.gang.gang_id not in self.going]
+        own = [one for one in left if one.gang.queue_id == job.queue_id]
+        if "priority" in policy.preempt and queue.preemption in ("lower_priority", "both"):
+            yield "priority", [one for one in own if one.gang.priority < job.priority]
+        if "reclaim" in policy.preempt and self._may_reclaim(job.queue_id):
+            others = [
+                one
+                for one in left
+                if one.gang.queue_id != job.queue_id
+                and (other := world.queues.get(one.gang.queue_id)) is not None
+                and other.cohort == queue.cohort
+                and any(world.quotas.borrowed(other.id, kind) for kind in one.by_type)
+            ]
+            yield "reclaim", others
+        single = [one for one in own if len(one.rows) == 1 and one.gang.priority <= job.priority]
+        if "due_gangs" in policy.preempt and front and shape.gang:
+            least = self.state.now + policy.lost_s
+            yield "due_gang", [one for one in single if end_of(one.gang) >= least]
+        if "short_jobs" in policy.preempt and self._short(job, shape):
+            yield "short_job", self._longest(job, shape, single)
+
+    def _short(self, job: PendingJob, shape: Shape) -> bool:
+        limit = job.max_runtime_s
+        waited = self.state.now - job.queued_at
+        return (
+            not shape.gang
+            and job.request.count == 1
+            and limit is not None
+            and limit <= SHORT_LIMIT_S
+            and waited >= SHORT_WAITED_S
+        )
+
+    def _longest(self, job: PendingJob, shape: Shape, single: list[Gang]) -> list[Gang]:
+        """The running jobs that a short one may push out, the one with the most time left
+        first, and only so many."""
+        limit, milli = float(job.max_runtime_s or 0), max(job.request.gpu_milli, 1)
+        pools = {one.pool for one in shape.where}
+        layout = self.state.world.layout
+        long = [
+            one
+            for one in single
+            if end_of(one.gang) - self.state.now >= 2 * limit
+            and milli <= one.milli <= 2 * milli
+            and layout.pool[one.rows[0]] in pools
+        ]
+        long.sort(key=lambda one: (-end_of(one.gang), one.gang.gang_id))
+        return long[:1]
+
+    # -- victims -----------------------------------------------------------------------------
+    def _victims_for(
+        self, job: PendingJob, shape: Shape, eligible: list[Gang], why: str
+    ) -> tuple[list[Gang], Tasks] | None:
+        """(the smallest set of gangs that lets the job start, its places then), or None."""
+        state, world = self.state, self.state.world
+        end = state.end_of(job)
+        for option in state.trial.unlimited(job, shape):
+            where = option.where
+            if why == "reclaim":
+                need = milli_of_task(world.ledger, job.request, where) * job.request.min_count
+                if need > world.quotas.owed(job.queue_id, world.gpu_type(where.pool)):
+                    continue
+            guards = state.future.guards
+            kept = guards.within(
+                where.pool, where.rows, option.slots, job.request, where.project, end
+            )
+            search = Search(
+                world, job.request, where, eligible, self._cost,
+                lambda gang, gone: why != "reclaim" or self._still_borrows(gang, gone), kept,
+            )  # fmt: skip
+            chosen = search.find()
+            if chosen is None:
+                continue
+            done = self._smallest(job, shape, chosen, eligible, why)
+            if done is not None:
+                return done
+        return None
+
+    def _cost(self, gang: Gang) -> float:
+        """Work that is lost (milli-GPU-seconds), the more the less its queue borrows."""
+        elapsed = max(self.state.now - gang.gang.started_at, 0.0)
+        lost = gang.milli * (1.0 + min(elapsed, self.state.policy.lost_s))
+        quotas, queue = self.state.world.quotas, gang.gang.queue_id
+        over = max((quotas.borrowed(queue, kind) for kind in gang.by_type), default=0)
+        return lost * (1.0 + gang.gang.priority / 1000.0) / (1.0 + over / 1_000_000.0)
+
+    def _still_borrows(self, gang: Gang, gone: Sequence[Gang]) -> bool:
+        """Whether the gang's queue is above its nominal after others of it have gone."""
+        quotas, queue = self.state.world.quotas, gang.gang.queue_id
+        for kind in gang.by_type:
+            left = quotas.borrowed(queue, kind) - sum(
+                one.by_type.get(kind, 0) for one in gone if one.gang.queue_id == queue
+            )
+            if left > 0:
+                return True
+        return False
+
+    def _smallest(
+        self, job: PendingJob, shape: Shape, chosen: list[Gang], eligible: list[Gang], why: str
+    ) -> tuple[list[Gang], Tasks] | None:
+        """Without those that turn out not to be needed; the world is left as it was."""
+        ledger = self.state.world.ledger
+        mark = ledger.mark
+        gone: list[Gang] = []
+        try:
+            for gang in chosen:
+                self._away(gang, gone)
+            tasks = self._fits(job, shape)
+            if tasks is None and why == "reclaim":
+                tasks = self._until_quota(job, shape, gone, eligible)
+            if tasks is None:
+                return None
+            tasks = put_back(self, job, shape, gone, tasks)
+            return gone, tasks
+        finally:
+            for gang in gone:
+                self._count(gang, 1)
+            ledger.undo_to(mark)
+
+    def _until_quota(
+        self, job: PendingJob, shape: Shape, gone: list[Gang], eligible: list[Gang]
+    ) -> Tasks | None:
+        """There is room, but the cohort's nominal is lent out: more have to give it back."""
+        for gang in sorted(eligible, key=lambda one: (self._cost(one), one.gang.gang_id)):
+            if gang in gone or not any(
+                self.state.world.quotas.borrowed(gang.gang.queue_id, kind) for kind in gang.by_type
+            ):
+                continue
+            self._away(gang, gone)
+            tasks = self._fits(job, shape)
+            if tasks is not None:
+                return tasks
+        return None
+
+    def _fits(self, job: PendingJob, shape: Shape) -> Tasks | None:
+        state = self.state
+        return state.trial.places(job, shape, job.request, state.end_of(job)).tasks
+
+    def _away(self, gang: Gang, gone: list[Gang]) -> None:
+        self.state.world.ledger.give(gang.gang.tasks)
+        self._count(gang, -1)
+        gone.append(gang)
+
+    def _back(self, gang: Gang, gone: list[Gang]) -> None:
+        world = self.state.world
+        world.ledger.take(gang.gang.tasks, world.layout.projects.of(gang.gang.project_id))
+        self._count(gang, 1)
+        gone.remove(gang)
+
+    def _count(self, gang: Gang, sign: int) -> None:
+        world = self.state.world
+        world.quotas.add(gang.gang.queue_id, gang.by_type, sign)
+        world.headroom.change(gang.gang.project_id, gang.taken, -sign)
+
+    # -- carried out -------------------------------------------------------------------------
+    def _carry_out(
+        self, job: PendingJob, shape: Shape, victims: list[Gang], tasks: Tasks, why: str
+    ) -> None:
+        """Note who goes, and keep the job's places and quota for it."""
+        state = self.state
+        for gang in victims:
+            self.going.add(gang.gang.gang_id)
+            self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
+        runtime = state.end_of(job) - state.now
+        start = state.now + 1
+        state.future.hold(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+        state.count(job, tasks)
+
+    def moves(self, job: PendingJob, shape: Shape, promised: float | None) -> bool:
+        """Defragmentation: let preemptible jobs go that find a place elsewhere at once, if that
+        starts the job and costs less than it saves; whether it does."""
+        state = self.state
+        if not state.policy.defragment or job.claimed or promised is None:
+            return False
+        eligible = [
+            one
+            for one in self._candidates()
+            if one.gang.gang_id not in self.going and one.gang.request is not None
+        ]
+        chosen = self._victims_for(job, shape, eligible, "defragment") if eligible else None
+        if chosen is None:
+            return False
+        victims, tasks = chosen
+        saved = sum(milli for task in tasks for _, milli in task.devices) * (promised - state.now)
+        if saved <= state.policy.lost_s * sum(one.milli for one in victims):
+            return False
+        if not self._all_fit_elsewhere(job, victims, tasks):
+            return False
+        self._carry_out(job, shape, victims, tasks, "defragment")
+        return True
+
+    def _all_fit_elsewhere(self, job: PendingJob, victims: list[Gang], tasks: Tasks) -> bool:
+        world = self.state.world
+        mark = world.ledger.mark
+        try:
+            for gang in victims:
+                world.ledger.give(gang.gang.tasks)
+            world.ledger.take(tasks, world.layout.projects.of(job.project_id))
+            for gang in victims:
+                request = gang.gang.request
+                assert request is not None
+                shape = world.shapes[world.shape(request, gang.gang.queue_id, gang.gang.project_id)]
+                places = place(world.ledger, request, shape.where)
+                if places is None:
+                    return False
+                world.ledger.take(places, world.layout.projects.of(gang.gang.project_id))
+            return True
+        finally:
+            world.ledger.undo_to(mark)
+
+
+def put_back(
+    preempting: Preempting, job: PendingJob, shape: Shape, gone: list[Gang], tasks: Tasks
+) -> Tasks:
+    """Put back each victim without which the job starts all the same, the dearest first.
+
+    :returns: the job's places with only those gone that have to (``gone`` is changed).
+    """
+    if len(gone) > MINIMAL_UP_TO and not spare_rows(preempting, job, gone, tasks):
+        return tasks
+    for gang in sorted(gone, key=lambda one: (-preempting._cost(one), one.gang.gang_id)):
+        preempting._back(gang, gone)
+        again = preempting._fits(job, shape)
+        if again is None:
+            preempting._away(gang, gone)
+        else:
+            tasks = again
+    return tasks
+
+
+def spare_rows(preempting: Preempting, job: PendingJob, gone: Sequence[Gang], tasks: Tasks) -> bool:
+    """Whether any node of the victims has room left once the job is there: only then may one of
+    many whole-GPU victims be more than is needed."""
+    world = preempting.state.world
+    used: dict[int, int] = {}
+    for task in tasks:
+        row = world.layout.node_row[task.node_id]
+        used[row] = used.get(row, 0) + len(task.devices)
+    rows = {row for gang in gone for row in gang.rows}
+    return any(int(world.ledger.whole[row]) > used.get(row, 0) for row in rows)

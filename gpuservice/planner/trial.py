@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trying a request: places that exceed no quota and delay no promise, or in one word why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuservice.domain.reasons import Reason
+from gpuservice.planner.capacity import Candidates
+from gpuservice.planner.guards import Guards, Reserved
+from gpuservice.planner.placement import Option, Tasks, place_in
+from gpuservice.planner.promises import Future
+from gpuservice.planner.quota import milli_of_task
+from gpuservice.planner.snapshot import PendingJob, Request
+from gpuservice.planner.world import Shape, World
+
+
+@dataclass(slots=True)
+class Tried:
+    """What came of trying a request: places, or in one word why not."""
+
+    tasks: Tasks | None
+    word: str = ""
+
+
+@dataclass(slots=True)
+class Trial:
+    """The rules by which requests are tried in one pass."""
+
+    world: World
+    future: Future
+    reserved: Reserved
+
+    def places(
+        self,
+        job: PendingJob,
+        shape: Shape,
+        request: Request,
+        end: float,
+        guards: Guards | None = None,
+    ) -> Tried:
+        """Places for a request that delay no promise and exceed no quota."""
+        if not self.world.headroom.may_run(job.project_id):
+            return Tried(None, Reason.PROJECT_QUOTA)
+        spread = self.world.queues[job.queue_id].spread
+        options, word = self._options(job, shape, request)
+        kept = self._kept(job, request, options, end, guards or self.future.guards)
+        tasks = place_in(self.world.ledger, request, kept, spread)
+        if tasks is not None:
+            return Tried(tasks)
+        something = any(a is not b for a, b in zip(options, kept, strict=True))
+        if something and place_in(self.world.ledger, request, options) is not None:
+            return Tried(None, self._kept_by(job, options, end))
+        if self.world.impossible(shape):
+            return Tried(None, Reason.IMPOSSIBLE)
+        if word and (not options or self._only_quota(job, shape, request)):
+            return Tried(None, word)
+        return Tried(None, Reason.INSUFFICIENT_GPUS)
+
+    def _options(self, job: PendingJob, shape: Shape, request: Request) -> tuple[list[Option], str]:
+        """The pools where quota lets it start, with their slots; why others are missing."""
+        world = self.world
+        options: list[Option] = []
+        word = ""
+        project = world.layout.projects.of(job.project_id)
+        for view, where in zip(shape.views, shape.where, strict=True):
+            most, limit = self.most_tasks(job, request, where)
+            if most < request.count:
+                word = limit
+            if most < request.min_count:
+                continue
+            slots = view.fresh(world.ledger, where.pool)
+            options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
+        return options, word
+
+    def most_tasks(self, job: PendingJob, request: Request, where: Candidates) -> tuple[int, str]:
+        """How many tasks quotas leave room for in a pool, and which quota is the tighter one."""
+        world = self.world
+        if not world.quotas.limited and not world.headroom.limits(job.project_id):
+            return where.most, ""
+        each = milli_of_task(world.ledger, request, where)
+        if not each:
+            return where.most, ""
+        project = world.headroom.room(job.project_id, where.pool)
+        queue = world.quotas.room(job.queue_id, world.gpu_type(where.pool), job.preemptible)
+        word = Reason.PROJECT_QUOTA if project <= queue else Reason.QUEUE_QUOTA
+        return min(where.most, project // each, queue // each), word
+
+    def _kept(
+        self, job: PendingJob, request: Request, options: list[Option], end: float, guards: Guards
+    ) -> list[Option]:
+        """The options without what promises and reservations keep; the same objects where
+        nothing is kept."""
+        kept: list[Option] = []
+        for option in options:
+            where, slots = option.where, option.slots
+            left = guards.within(where.pool, where.rows, slots, request, where.project, end)
+            if self.reserved:
+                left = self.reserved.within(where.rows, left, job.queue_id, job.project_id, end)
+            kept.append(option if left is slots else Option(where, left))
+        return kept
+
+    def _kept_by(self, job: PendingJob, options: list[Option], end: float) -> str:
+        for option in options if self.reserved else ():
+            where, slots = option.where, option.slots
+            left = self.reserved.within(where.rows, slots, job.queue_id, job.project_id, end)
+            if left is not slots:
+                return Reason.BEHIND_RESERVATION
+        return Reason.BACKFILL_WOULD_DELAY
+
+    def _only_quota(self, job: PendingJob, shape: Shape, request: Request) -> bool:
+        """Whether without quotas it would fit now. Such a job gets no promise: it would keep
+        places from others until its own project's or queue's jobs end."""
+        anywhere = self.unlimited(job, shape)
+        return place_in(self.world.ledger, request, anywhere) is not None
+
+    def why_not_tried(self, job: PendingJob, shape: Shape) -> str:
+        """In one word why a job waits of whose shape nothing fits."""
+        if not self.world.headroom.may_run(job.project_id):
+            return Reason.PROJECT_QUOTA
+        if self.world.impossible(shape):
+            return Reason.IMPOSSIBLE
+        options, word = self._options(job, shape, job.request)
+        return word if word and not options else Reason.INSUFFICIENT_GPUS
+
+    def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
+        """The pools where quota has room for the job's least gang."""
+        project = self.world.layout.projects.of(job.project_id)
+        found: list[Candidates] = []
+        for where in shape.where:
+            most, _ = self.most_tasks(job, job.request, where)
+            if most >= job.request.min_count:
+                found.append(Candidates(where.pool, where.rows, project, most))
+        return found
+
+    def unlimited(self, job: PendingJob, shape: Shape) -> list[Option]:
+        """The shape's pools with their slots, whatever quota says."""
+        ledger, project = self.world.ledger, self.world.layout.projects.of(job.project_id)
+        return [
+            Option(Candidates(where.pool, where.rows, project), view.fresh(ledger, where.pool))
+            for view, where in zip(shape.views, shape.where, strict=True)
+        ]
