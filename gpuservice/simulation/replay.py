@@ -175,10 +175,10 @@ class Replay:
     def _carry_out(self, made: Plan) -> None:
         for job_id, due in made.due.items():
             self._fall_due(job_id, due)
+        for start in made.starts:  # before the promises, which the next element of an array may get
+            self._start(start)
         for promise in made.promises:
             self._promise(promise)
-        for start in made.starts:
-            self._start(start)
         for preemption in made.preemptions:
             self._preempt(preemption)
 
