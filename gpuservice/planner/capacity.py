@@ -60,7 +60,8 @@ def right_kind(ledger: Ledger, request: Request, rows: Rows) -> Bools:
     kind = layout.device_type[rows]
     fit: Bools = kind != NOBODY
     if request.gpu_types:
-        fit = fit & np.isin(kind, [layout.types.of(name) for name in request.gpu_types])
+        wanted = [kind == layout.types.of(name) for name in request.gpu_types]
+        fit = fit & (wanted[0] if len(wanted) == 1 else np.logical_or.reduce(wanted))
     if request.min_gpu_memory_mib:
         fit = fit & (layout.device_memory[rows] >= request.min_gpu_memory_mib)
     return fit
@@ -126,32 +127,56 @@ def group_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> I
 
 
 class View:
-    """The slots of one request on one pool, brought up to date by what changed."""
+    """The slots of one request on one pool, brought up to date by what changed. Of a single task
+    it counts one at most."""
 
-    __slots__ = ("_request", "_seen", "project", "rows", "slots")
+    __slots__ = ("_kind", "_request", "_seen", "_uniform", "project", "rows", "slots")
 
-    def __init__(self, request: Request, rows: slice, project: int) -> None:
+    def __init__(self, ledger: Ledger, request: Request, rows: slice, project: int) -> None:
         self._request = request
         self._seen = -1
         self.rows = rows
         self.project = project
         self.slots: Ints = np.zeros(0, dtype=np.int64)
+        # Where each node has devices of one kind only, whole GPUs are counted by node.
+        kind = right_kind(ledger, request, rows)
+        there = ledger.layout.device_type[rows] != NOBODY
+        self._kind: Bools = kind.any(axis=1)
+        mixed: Bools = kind.any(axis=1) & (there & ~kind).any(axis=1)
+        self._uniform = bool(request.whole) and not bool(mixed.any())
 
     def fresh(self, ledger: Ledger, pool: str) -> Ints:
         """(n,): the slots of the pool's nodes now. Not to be changed by the caller."""
         journal = ledger.journals[pool]
         if self._seen == journal.end:
             return self.slots
-        changed = None if self._seen < 0 else journal.since(self._seen)
+        # Counting a few rows by number costs as much as counting many one after another.
+        few = self._seen >= 0 and journal.end - self._seen <= len(self.slots) // 8
+        changed = journal.since(self._seen) if few else None
         self._seen = journal.end
-        if changed is None or len(changed) > len(self.slots):
-            self.slots = task_slots(ledger, self._request, self.rows, self.project)
+        if changed is None:
+            self.slots = self._count(ledger, self.rows)
         else:
-            rows = np.array(changed if len(changed) < 4 else list(set(changed)), dtype=np.int64)
-            self.slots[rows - self.rows.start] = task_slots(
-                ledger, self._request, rows, self.project
-            )
+            rows = np.array(changed, dtype=np.int64)
+            self.slots[rows - self.rows.start] = self._count(ledger, rows)
         return self.slots
+
+    def _count(self, ledger: Ledger, rows: Rows) -> Ints:
+        if not self._uniform:
+            return task_slots(ledger, self._request, rows, self.project)
+        request = self._request
+        kind = self._kind if isinstance(rows, slice) else self._kind[rows - self.rows.start]
+        may: Bools = kind & usable(ledger, rows, self.project)
+        if request.count == 1:  # one task or none: comparing is quicker than counting
+            may &= ledger.whole[rows] >= request.whole
+            may &= ledger.tasks[rows] < MAX_TASKS_PER_NODE
+            if request.vcpus:
+                may &= ledger.cpus[rows] >= request.vcpus
+            if request.memory_mib:
+                may &= ledger.memory[rows] >= request.memory_mib
+            return may.astype(np.int64)
+        slots = np.minimum(host_slots(ledger, request, rows), ledger.whole[rows] // request.whole)
+        return np.where(may, slots, 0)
 
 
 class Views:
@@ -160,10 +185,7 @@ class Views:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._views: dict[tuple[Request, str, int], View] = {}
-        alone = ledger.layout.isolation_node
-        self._alone = {
-            pool: bool(alone[rows].any()) for pool, rows in ledger.layout.pool_rows.items()
-        }
+        self._alone = ledger.layout.alone
 
     def tag(self, request: Request, pool: str, project: int) -> int:
         """The project, where the count depends on it."""
@@ -175,6 +197,7 @@ class Views:
         key = (request, pool, tag)
         view = self._views.get(key)
         if view is None:
-            view = View(request, self._ledger.layout.pool_rows[pool], tag)
+            rows = self._ledger.layout.pool_rows[pool]
+            view = View(self._ledger, request, rows, tag)
             self._views[key] = view
         return view

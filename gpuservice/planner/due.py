@@ -9,10 +9,11 @@ backlog they met, since in a burst everything is older than any constant.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from gpuservice.planner.ledger import Ints
+from gpuservice.planner.ledger import Floats, Ints
 from gpuservice.planner.line import UNLIMITED_S
 from gpuservice.planner.snapshot import DueTimes
 from gpuservice.planner.world import World
@@ -32,25 +33,31 @@ def due_times(world: World, now: float, times: DueTimes, ratio: float) -> Mappin
         return {}
     rows = line.in_order(rows)
     known = np.flatnonzero(line.live & ~np.isnan(line.due))
-    backlog = _running(world, now) + _area(world, known)
+    before = _running(world, now) + float(_areas(world, known).sum())
+    backlog = before + np.cumsum(_areas(world, rows))
+    met = ratio * backlog / (1000.0 * world.gpus * _HOUR_S)
+    part = line.milli[rows] / (1000.0 * world.gpus)
+    gangs = np.array([shape.gang for shape in world.shapes], dtype=np.bool_)[line.shape[rows]]
+    ages = np.where(
+        gangs,
+        times.gang_h + (times.gang_share_h + times.gang_backlog * met) * part,
+        times.small_h + times.small_backlog * met,
+    )
+    due = line.queued[rows] + ages * _HOUR_S
+    latest = _latest_of_equals(world, rows, known)
     found: dict[str, float] = {}
-    for row in rows.tolist():
-        backlog += _area(world, np.array([row]))
-        met = ratio * backlog / (1000.0 * world.gpus * _HOUR_S)
-        part = float(line.milli[row]) / (1000.0 * world.gpus)
-        if world.shapes[int(line.shape[row])].gang:
-            age = times.gang_h + (times.gang_share_h + times.gang_backlog * met) * part
-        else:
-            age = times.small_h + times.small_backlog * met
-        due = max(float(line.queued[row]) + age * _HOUR_S, _of_equals(world, row))
-        line.due[row] = due
-        found[line.job(row).job_id] = due
+    for row, alike, own in zip(rows.tolist(), latest.classes, due.tolist(), strict=True):
+        moment = max(own, latest.due.get(alike, float("-inf")))
+        latest.due[alike] = moment
+        line.due[row] = moment
+        found[line.job(row).job_id] = moment
     return found
 
 
-def _area(world: World, rows: Ints) -> float:
-    """Milli-GPU-seconds that jobs may take, by their limits."""
-    return float((world.line.runtime(rows) * world.line.milli[rows]).sum())
+def _areas(world: World, rows: Ints) -> Floats:
+    """(n,): milli-GPU-seconds that jobs may take, by their limits."""
+    areas: Floats = world.line.runtime(rows) * world.line.milli[rows]
+    return areas
 
 
 def _running(world: World, now: float) -> float:
@@ -60,16 +67,26 @@ def _running(world: World, now: float) -> float:
     return float((columns[:, 1] * np.maximum(left, 0.0)).sum())
 
 
-def _of_equals(world: World, row: int) -> float:
-    """The latest due time of equal jobs that wait already: equal jobs keep their order."""
+class _Latest(NamedTuple):
+    """The latest due time by class of equal jobs, and the class of each new row."""
+
+    classes: list[int]
+    due: dict[int, float]
+
+
+def _latest_of_equals(world: World, rows: Ints, known: Ints) -> _Latest:
+    """Due times of equal jobs that wait already: equal jobs keep their order."""
     line = world.line
-    equal = (
-        line.live
-        & (line.shape == line.shape[row])
-        & (line.share == line.share[row])
-        & (line.tier == line.tier[row])
-        & (line.limit == line.limit[row])
-        & (line.queued <= line.queued[row])
-        & ~np.isnan(line.due)
-    )
-    return float(line.due[equal].max(initial=float("-inf")))
+    both = np.concatenate([rows, known])
+    numbers = np.zeros(len(both), dtype=np.int64)
+    for column in (line.shape, line.share, line.tier, line.limit):
+        _, number = np.unique(column[both], return_inverse=True)
+        numbers = numbers * (int(number.max()) + 1) + number
+    classes = numbers[: len(rows)]
+    mine = np.isin(numbers[len(rows) :], classes)
+    due: dict[int, float] = {}
+    for alike, moment in zip(
+        numbers[len(rows) :][mine].tolist(), line.due[known[mine]].tolist(), strict=True
+    ):
+        due[alike] = max(moment, due.get(alike, moment))
+    return _Latest(classes.tolist(), due)

@@ -17,6 +17,7 @@ from gpuservice.domain.reasons import Reason
 from gpuservice.planner.counterfactual import Change, changes_that_start
 from gpuservice.planner.holders import Holders
 from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.ledger import Ints
 from gpuservice.planner.ordering import Positions
 from gpuservice.planner.passes import PROMISABLE, Pass
 from gpuservice.planner.plan_types import Holder, Promise, ReasonFact, Waiting
@@ -41,8 +42,11 @@ class WaitingLine(Sequence[Waiting]):
     def __init__(self, state: Pass) -> None:
         self._state = state
         self.wanted: Mapping[str, int] = {}
-        self._rows: list[int] | None = None
+        self._live, self._blocked = _left(state)
+        self._coming = state.line_order(self._live)
+        self._ordered: list[int] = []
         self._positions: dict[int, int] = {}
+        self._counting = Positions()
         self._words: dict[tuple[int, int, bool], str] = {}
         self._reasons_of: dict[tuple[int, int, str, bool], tuple[ReasonFact, ...]] = {}
         self._changes_of: dict[tuple[int, int, str | None], tuple[Change, ...]] = {}
@@ -55,7 +59,9 @@ class WaitingLine(Sequence[Waiting]):
 
     # -- the sequence ------------------------------------------------------------------------
     def __len__(self) -> int:
-        return len(self._order())
+        if self._state.policy.focus is not None:
+            return len(list(self._upto(None)))
+        return len(self._live) + len(self._blocked)
 
     @overload
     def __getitem__(self, index: int) -> Waiting: ...
@@ -65,11 +71,12 @@ class WaitingLine(Sequence[Waiting]):
 
     def __getitem__(self, index: int | slice) -> Waiting | Sequence[Waiting]:
         if isinstance(index, slice):
-            return [self._entry(row) for row in self._order()[index]]
-        return self._entry(self._order()[index])
+            most = None if index.stop is None or index.stop < 0 else index.stop
+            return [self._entry(row) for row in self._upto(most)[index]]
+        return self._entry(self._upto(index + 1 if index >= 0 else None)[index])
 
     def __iter__(self) -> Iterator[Waiting]:
-        return (self._entry(row) for row in self._order())
+        return (self._entry(row) for row in self._upto(None))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -79,68 +86,50 @@ class WaitingLine(Sequence[Waiting]):
     def of(self, job_id: str) -> Waiting | None:
         """The entry of one job; None when it does not wait."""
         row = self._state.world.line.row_of.get(job_id)
-        return None if row is None or row not in set(self._order()) else self._entry(row)
+        if row is None or (not (self._live == row).any() and not (self._blocked == row).any()):
+            return None
+        return self._entry(row)
 
     def wanting(self) -> list[PendingJob]:
         """The jobs that wait for GPUs, in line order, with the elements that are left."""
         line, begun = self._state.world.line, self._state.begun
         return [
             replace(line.job(row), elements=line.job(row).elements - begun.get(row, 0))
-            for row in self._live()
+            for row in self._in_line(None)
             if self.word(row) in PROMISABLE
         ]
 
     # -- order -------------------------------------------------------------------------------
-    def _order(self) -> list[int]:
-        if self._rows is None:
-            self._rows = self._all_rows()
-        return self._rows
-
-    def _all_rows(self) -> list[int]:
-        line, focus = self._state.world.line, self._state.policy.focus
+    def _upto(self, most: int | None) -> list[int]:
+        """The rows of the first ``most`` entries (None: of all)."""
+        focus, line = self._state.policy.focus, self._state.world.line
         if focus is not None:
             row = line.row_of.get(focus)
-            return [row] if row is not None and self._left(row) else []
-        waiting = self._live()
-        there = set(waiting)
-        rest = [row for row in line.rows().tolist() if row not in there and self._left(row)]
-        waiting.extend(line.in_order(np.array(rest, dtype=np.int64)).tolist())
-        return waiting
+            there = row is not None and bool(
+                (self._live == row).any() or (self._blocked == row).any()
+            )
+            return [row] if row is not None and there else []
+        rows = self._in_line(most)
+        if most is None or len(rows) < most:
+            rows = rows + line.in_order(self._blocked).tolist()
+        return rows
 
-    def _left(self, row: int) -> bool:
-        """Whether any element waits still."""
-        job = self._state.world.line.job(row)
-        begun = self._state.begun.get(row, 0)
-        return not begun or begun < job.elements
-
-    def _live(self) -> list[int]:
-        """Rows of jobs that were to be tried and wait, in line order."""
-        state, line = self._state, self._state.world.line
-        rows = np.flatnonzero(line.live)
-        open_queue = [
-            (queue := state.world.queues.get(share.queue_id)) is not None and queue.open
-            for share in state.world.shares
-        ]
-        rows = np.array(
-            [row for row in rows.tolist() if self._left(row) and open_queue[int(line.share[row])]],
-            dtype=np.int64,
-        )
-        if state.policy.order == "multifactor":
-            return state.line_order(rows)
-        tiers = line.tier[rows]
-        return [
-            row
-            for tier in np.unique(tiers)[::-1].tolist()
-            for row in state.line_order(rows[tiers == tier])
-        ]
+    def _in_line(self, most: int | None) -> list[int]:
+        """The first ``most`` rows of jobs that were to be tried, in line order."""
+        while most is None or len(self._ordered) < most:
+            row = next(self._coming, None)
+            if row is None:
+                break
+            self._ordered.append(row)
+            if self.word(row) not in (Reason.IMPOSSIBLE, Reason.DEADLINE_UNREACHABLE):
+                pools = self._state.world.pools_declared(self._state.world.line.job(row))
+                self._positions[row] = self._counting.next(pools)
+        return self._ordered
 
     def _position(self, row: int) -> int | None:
-        if not self._positions:
-            positions = Positions()
-            for one in self._live():
-                if self.word(one) not in (Reason.IMPOSSIBLE, Reason.DEADLINE_UNREACHABLE):
-                    pools = self._state.world.pools_declared(self._state.world.line.job(one))
-                    self._positions[one] = positions.next(pools)
+        at = len(self._ordered)
+        while row not in self._positions and len(self._in_line(at + 1)) > at:
+            at += 1
         return self._positions.get(row)
 
     # -- one entry ---------------------------------------------------------------------------
@@ -217,14 +206,27 @@ class WaitingLine(Sequence[Waiting]):
         """Whether a job of a higher priority waits for GPUs of the same pools."""
         world = self._state.world
         if self._leaders is None:
-            self._leaders = {}
-            for row in np.flatnonzero(world.line.live).tolist():
-                if self._left(row) and self.word(row) == Reason.INSUFFICIENT_GPUS:
-                    tier = int(world.line.tier[row])
-                    for pool in self._shape(row).pools:
-                        self._leaders[pool] = max(self._leaders.get(pool, -1), tier)
+            self._leaders = self._find_leaders()
+        if not self._leaders:
+            return False
         pools = world.pools_declared(job)
         return any(self._leaders.get(pool, -1) > job.priority for pool in pools)
+
+    def _find_leaders(self) -> dict[str, int]:
+        """Pool -> the highest priority that waits for GPUs there; nothing where all are equal."""
+        line = self._state.world.line
+        leaders: dict[str, int] = {}
+        if not self._live.size or (line.tier[self._live] == line.tier[self._live[0]]).all():
+            return leaders
+        for row in self._live.tolist():
+            tier = int(line.tier[row])
+            pools = self._shape(row).pools
+            if any(leaders.get(pool, -1) < tier for pool in pools) and (
+                self.word(row) == Reason.INSUFFICIENT_GPUS
+            ):
+                for pool in pools:
+                    leaders[pool] = max(leaders.get(pool, -1), tier)
+        return leaders
 
     # -- reasons -----------------------------------------------------------------------------
     def _reasons(self, row: int, job: PendingJob, word: str) -> tuple[ReasonFact, ...]:
@@ -304,6 +306,13 @@ class WaitingLine(Sequence[Waiting]):
         now = self._state.now
         return now + min(self._state.limit_ratio, 1.0) * (start - now)
 
+    def _candidates_for_estimates(self) -> Iterator[int]:
+        """Rows in line order, taken from the line as far as they are needed."""
+        at = 0
+        while len(self._in_line(at + 1)) > at:
+            yield self._ordered[at]
+            at += 1
+
     def _find_estimates(self) -> dict[int, float | None]:
         """Estimates of the first of the line. Each holds its places against the next, so that a
         line of jobs is not all told the same moment."""
@@ -311,7 +320,7 @@ class WaitingLine(Sequence[Waiting]):
         future = state.future.estimating()
         found: dict[int, float | None] = {}
         made = 0
-        for row in self._live():
+        for row in self._candidates_for_estimates():
             job = state.world.line.job(row)
             if job.job_id in self._promised or self.word(row) in _NO_ESTIMATE:
                 continue
@@ -322,6 +331,26 @@ class WaitingLine(Sequence[Waiting]):
             made += 1
             found[row] = _behind(state, future, job, self._shape(row))
         return found
+
+
+def _left(state: Pass) -> tuple[Ints, Ints]:
+    """(rows of jobs that were to be tried and wait, rows of blocked ones)."""
+    line, world = state.world.line, state.world
+    done = [row for row, count in state.begun.items() if count >= line.job(row).elements]
+    waits = np.zeros(len(line.live), dtype=np.bool_)
+    waits[line.rows()] = True
+    waits[done] = False
+    open_queue = np.array(
+        [
+            (queue := world.queues.get(share.queue_id)) is not None and queue.open
+            for share in world.shares
+        ],
+        dtype=np.bool_,
+    )
+    live = waits & line.live
+    if live.any():
+        live[live] = open_queue[line.share[live]]
+    return np.flatnonzero(live), np.flatnonzero(waits & ~live)
 
 
 def _behind(state: Pass, future: Future, job: PendingJob, shape: Shape) -> float | None:

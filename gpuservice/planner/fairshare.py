@@ -18,9 +18,6 @@ from gpuservice.planner.line import UNLIMITED_S
 from gpuservice.planner.snapshot import QueueState, UsageKey
 from gpuservice.planner.world import World
 
-#: (cohort, queue, project, user): usage per weight, outer to inner.
-Turn = tuple[float, float, float, float]
-
 
 class FairShare:
     """Usage by level during one pass, in milli-GPU-seconds."""
@@ -36,21 +33,21 @@ class FairShare:
             self._add(queue, project, user, amount)
         self._add_running(now)
 
-    def turn(self, share: int) -> Turn:
-        """The less, the sooner."""
+    def path(self, share: int) -> tuple[tuple[str, ...], ...]:
+        """The levels of a share, outer to inner: cohort (where there is one), queue, project,
+        user."""
         one = self._world.shares[share]
-        used = self._used
         queue = self._world.queues.get(one.queue_id)
-        cohort = (queue.cohort if queue else None) or ""
-        weight = self._weights
-        return (
-            used.get(("", cohort), 0.0) / weight["", cohort]
-            if cohort
-            else used.get((one.queue_id,), 0.0) / weight.get((one.queue_id,), 1.0),
-            used.get((one.queue_id,), 0.0) / weight.get((one.queue_id,), 1.0),
-            used.get((one.queue_id, one.project_id), 0.0),
-            used.get((one.queue_id, one.project_id, one.user_id), 0.0),
+        inner = (
+            (one.queue_id,),
+            (one.queue_id, one.project_id),
+            (one.queue_id, one.project_id, one.user_id),
         )
+        return (("", queue.cohort), *inner) if queue and queue.cohort else inner
+
+    def per_weight(self, level: tuple[str, ...]) -> float:
+        """The usage of a level by its weight: the less, the sooner."""
+        return self._used.get(level, 0.0) / self._weights.get(level, 1.0)
 
     def charge(self, share: int, milli: int, runtime: float) -> None:
         """Something was started."""

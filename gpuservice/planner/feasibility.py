@@ -31,6 +31,12 @@ def idle(nodes: Sequence[NodeState], pools: Iterable[PoolState], widest: int) ->
     for pool in pools:
         everything.extend(new_nodes(pool, min(pool.max_nodes - present.get(pool.id, 0), widest)))
     ledger = build(everything)
+    return emptied(ledger)
+
+
+def emptied(ledger: Ledger) -> Ledger:
+    """A ledger of the same nodes, all ready, healthy and free."""
+    ledger = ledger.copy()
     layout = ledger.layout
     ledger.free = np.where(layout.device_type == NOBODY, 0, 1000)
     ledger.whole = (ledger.free >= 1000).sum(axis=1)
@@ -74,15 +80,18 @@ def new_nodes(pool: PoolState, count: int) -> Iterable[NodeState]:
 class Feasibility:
     """Answers, once per shape, whether a request could ever start."""
 
-    def __init__(self, nodes: Sequence[NodeState], pools: Sequence[PoolState]) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeState], pools: Sequence[PoolState], present_state: Ledger
+    ) -> None:
         self._nodes = nodes
+        self._present_state = present_state
         self._pools = pools
         self._ledger: Ledger | None = None
         self._widest = 0
         self._answers: dict[tuple[Request, tuple[str, ...]], bool] = {}
-        present = _present(nodes)
+        count = _present(nodes)
         self._growing = frozenset(
-            pool.id for pool in pools if pool.max_nodes > present.get(pool.id, 0)
+            pool.id for pool in pools if pool.max_nodes > count.get(pool.id, 0)
         )
 
     def possible(self, request: Request, pools: tuple[str, ...]) -> bool:
@@ -123,7 +132,11 @@ class Feasibility:
         """The idle ledger, built when first asked for, with room for gangs that wide."""
         if self._ledger is None or (widest > self._widest and self._growing):
             self._widest = max(widest, 2 * self._widest)
-            self._ledger = idle(self._nodes, self._pools, self._widest)
+            self._ledger = (
+                idle(self._nodes, self._pools, self._widest)
+                if self._growing
+                else emptied(self._present_state)
+            )
         return self._ledger
 
     def candidates(self, pools: tuple[str, ...], widest: int = 1) -> tuple[Candidates, ...]:

@@ -64,7 +64,11 @@ class Layout:
     domains: dict[str, Ints]  # level -> (N,) number of the node's domain, NOBODY for none
     labelled: dict[tuple[str, str], bool]  # (pool, level) -> whether any of its nodes has one
     isolation_node: Bools  # (N,)
+    alone: dict[str, bool]  # pool -> whether any of its nodes holds one project at a time
     most_gpus: int  # of one node
+    # The same for single nodes, which are looked at one by one.
+    devices: list[list[str]]
+    groups: list[list[int]]
 
 
 @dataclass(slots=True)
@@ -282,7 +286,13 @@ def build(nodes: Iterable[NodeState]) -> Ledger:
             for pool, where in pool_rows.items()
         },
         isolation_node=np.array([node.isolation_node for node in ordered], dtype=np.bool_),
+        alone={
+            pool: any(node.isolation_node for node in ordered[where])
+            for pool, where in pool_rows.items()
+        },
         most_gpus=width,
+        devices=[[device.id for device in node.devices] for node in ordered],
+        groups=[],
     )
     free, occupants = _grid(rows, width), _grid(rows, width, NOBODY)
     for row, node in enumerate(ordered):
@@ -296,6 +306,7 @@ def build(nodes: Iterable[NodeState]) -> Ledger:
             layout.healthy[cell] = device.healthy
             free[cell] = 1000 - device.used_milli if device.healthy else 0
             occupants[cell] = projects.of(device.occupant)
+    layout.groups = layout.device_group.tolist()
     return Ledger(
         layout,
         free,

@@ -34,7 +34,6 @@ class Line:
         self._free: list[int] = []
         self._size = 0
         self._allocate(_FIRST)
-        self._ranks: Ints | None = None
 
     def _allocate(self, size: int) -> None:
         grown = size - self._size
@@ -98,7 +97,6 @@ class Line:
         self.promised[row] = _rank(job)
         self.deadline[row] = FOREVER if job.deadline is None else job.deadline
         self.live[row] = job.blocked is None and job.elements > 0
-        self._ranks = None
 
     def add_all(self, jobs: Iterable[PendingJob]) -> None:
         """Many at once."""
@@ -106,10 +104,9 @@ class Line:
             self.add(job)
 
     def change(self, job: PendingJob) -> None:
-        """The same job with other elements, due time or promise."""
+        """The same job with other elements or promise; its due time stays."""
         row = self.row_of[job.job_id]
         self.jobs[row] = job
-        self.due[row] = np.nan if job.due is None else job.due
         self.promised[row] = _rank(job)
         self.live[row] = job.blocked is None and job.elements > 0
 
@@ -120,7 +117,6 @@ class Line:
             self.jobs[row] = None
             self.live[row] = False
             self._free.append(row)
-            self._ranks = None
 
     def get(self, job_id: str) -> PendingJob | None:
         """A waiting job."""

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
@@ -67,34 +68,103 @@ def in_line(line: Line, rows: Ints, key: Floats | None, fair: FairShare | None) 
     if (shares == shares[0]).all():
         yield from line.in_order(rows, *keys).tolist()
         return
-    ordered = line.in_order(rows, shares, *keys)
-    yield from _round(line, ordered, fair)
+    yield from Turns(line, line.in_order(rows, shares, *keys), fair).rows()
 
 
-def _round(line: Line, ordered: Ints, fair: FairShare) -> Iterator[int]:
-    """Rows grouped by share: always the next one of the share whose turn it is."""
-    shares = line.share[ordered]
-    begins = np.flatnonzero(np.r_[True, shares[1:] != shares[:-1]]).tolist()
-    ends = [*begins[1:], len(ordered)]
-    rows = ordered.tolist()
-    heap = []
-    for begin, end in zip(begins, ends, strict=True):
-        share = int(shares[begin])
-        heap.append((fair.turn(share), _tie(line, rows[begin]), share, begin, end))
-    heapify(heap)
-    while heap:
-        turn, tie, share, at, end = heappop(heap)
-        now = fair.turn(share)
-        if now > turn:
-            heappush(heap, (now, tie, share, at, end))
-            continue
-        yield rows[at]
-        if at + 1 < end:
-            heappush(heap, (fair.turn(share), _tie(line, rows[at + 1]), share, at + 1, end))
+class Turns:
+    """Whose turn it is, level by level: a heap of heaps, of which only the path to the row that
+    was given is put in order again.
+
+    A node is a list ``[heap of children]`` or, at the bottom, the rows of one share.
+    """
+
+    def __init__(self, line: Line, ordered: Ints, fair: FairShare) -> None:
+        self._line = line
+        self._fair = fair
+        self._rows = ordered.tolist()
+        self._queued = line.queued[ordered].tolist()
+        self._sequence = line.sequence[ordered].tolist()
+        shares = line.share[ordered]
+        begins = np.flatnonzero(np.r_[True, shares[1:] != shares[:-1]]).tolist()
+        tree: dict[tuple[str, ...], _Branch] = {(): _Branch((), 0, [])}
+        leaves = zip(shares[begins].tolist(), begins, [*begins[1:], len(ordered)], strict=True)
+        for share, begin, end in leaves:
+            path = fair.path(share)
+            leaf = _Leaf(path[-1], begin, end)
+            for level in range(len(path) - 1, -1, -1):
+                above = path[level - 1] if level else ()
+                child: _Node = leaf if level == len(path) - 1 else tree[path[level]]
+                known = above in tree
+                if not known:
+                    tree[above] = _Branch(above, level, [])
+                tree[above].heap.append((0.0, self._tie(begin), child))
+                if known:
+                    break
+        self._top = tree[()]
+        for branch in sorted(tree.values(), key=lambda branch: -branch.depth):
+            self._settle(branch)
+
+    def rows(self) -> Iterator[int]:
+        """Rows in order of turn; what is charged between two of them counts at once."""
+        while self._top.heap:
+            node: _Node = self._top
+            while isinstance(node, _Branch):
+                node = node.heap[0][2]
+            yield self._rows[node.at]
+            self._next(self._top)
+
+    def _next(self, branch: _Branch) -> bool:
+        """Go on behind the row that was given; whether anything is left."""
+        child = branch.heap[0][2]
+        if isinstance(child, _Branch):
+            left = self._next(child)
+        else:
+            child.at += 1
+            left = child.at < child.end
+        if left:
+            heapreplace(branch.heap, self._item(child))
+        else:
+            heappop(branch.heap)
+        return bool(branch.heap)
+
+    def _settle(self, branch: _Branch) -> None:
+        branch.heap = [self._item(child) for _, _, child in branch.heap]
+        heapify(branch.heap)
+
+    def _item(self, child: _Node) -> _Item:
+        node = child
+        while isinstance(node, _Branch):
+            node = node.heap[0][2]
+        return (self._fair.per_weight(child.level), self._tie(node.at), child)
+
+    def _tie(self, at: int) -> _Tie:
+        job_id = self._line.job(self._rows[at]).job_id
+        return self._queued[at], self._sequence[at], job_id
 
 
-def _tie(line: Line, row: int) -> tuple[float, int, str]:
-    return float(line.queued[row]), int(line.sequence[row]), line.job(row).job_id
+_Tie = tuple[float, int, str]
+_Item = tuple[float, _Tie, "_Node"]
+
+
+@dataclass(slots=True)
+class _Leaf:
+    """The rows of one share that are left."""
+
+    level: tuple[str, ...]
+    at: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Branch:
+    """One cohort, queue or project, with a heap of those below it."""
+
+    level: tuple[str, ...]
+    depth: int
+    heap: list[_Item]
+
+
+_Node = _Leaf | _Branch
 
 
 class Positions:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.due import due_times
@@ -28,11 +29,20 @@ from gpuservice.planner.snapshot import PendingJob, Policy, UsageKey
 from gpuservice.planner.trial import Trial
 from gpuservice.planner.world import Shape, World
 
+#: (n,) what rows are ordered by.
+Key = NDArray[np.float64]
+
 #: Why a job that was tried may be promised a start.
 PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
 
 #: Why a job that was tried may have others go for it.
 PREEMPTIBLE = (*PROMISABLE, Reason.QUEUE_QUOTA)
+
+#: Why a job that was tried may fit with a shorter limit.
+SHORTER_MAY_FIT = (Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
+
+#: Whose failure it is where no quota had a part in it.
+ANYBODY = -1
 
 #: What fails alike in one pass: (shape, whose, preemptible).
 _Alike = tuple[int, int, bool]
@@ -115,51 +125,61 @@ class Pass:
         key = self._line_key(rows)
         if policy.due is not None and policy.backfill:
             due = line.due[rows] <= self.now
-            for row in self._in_line(rows[due], line.due[rows[due]]):
-                self._front(row)
+            front = rows[due]
+            left = self._until_promises_are_given(front, self._in_line(front, line.due[front]))
+            self._behind(left, line.due[left])
             rows = rows[~due]
         elif policy.promises or not policy.backfill:
             rows = self._until_promises_are_given(rows, self._in_line(rows, key))
-        self._behind(rows, key if policy.backfill_order == "line" else None)
+        order = backfill_key(line, rows, self.now, policy)
+        if order is None:
+            order = self._line_key(rows)
+        self._behind(rows, order)
 
-    def line_order(self, rows: Ints) -> list[int]:
-        """Rows of one tier in line order: promised, due, all others."""
+    def line_order(self, rows: Ints) -> Iterator[int]:
+        """Rows in line order: by tiers, in each the promised, the due, all others."""
         line, policy = self.world.line, self.policy
-        holds = line.promised[rows] < FOREVER
-        held = rows[holds]
-        order: list[int] = line.in_order(held, line.promised[held]).tolist()
-        rest = rows[~holds]
-        if policy.due is not None and policy.backfill:
-            due = line.due[rest] <= self.now
-            order.extend(self._in_line(rest[due], line.due[rest[due]]))
-            rest = rest[~due]
-        order.extend(self._in_line(rest, self._line_key(rest)))
-        return order
+        if policy.order == "multifactor":
+            yield from self._in_line(rows, self._line_key(rows))
+            return
+        tiers = line.tier[rows]
+        for tier in np.unique(tiers)[::-1].tolist():
+            rest = rows[tiers == tier]
+            holds = line.promised[rest] < FOREVER
+            held = rest[holds]
+            yield from line.in_order(held, line.promised[held]).tolist()
+            rest = rest[~holds]
+            if policy.due is not None and policy.backfill:
+                due = line.due[rest] <= self.now
+                yield from self._in_line(rest[due], line.due[rest[due]])
+                rest = rest[~due]
+            yield from self._in_line(rest, None)
 
-    def _line_key(self, rows: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    def _line_key(self, rows: Ints) -> Key | None:
         if self.policy.order != "multifactor":
             return None
         return multifactor_key(
             self.world.line, rows, self.now, self.policy, self.fair, 1000.0 * self.world.gpus
         )
 
-    def _in_line(
-        self, rows: Ints, key: np.ndarray[tuple[int], np.dtype[np.float64]] | None
-    ) -> Iterator[int]:
+    def _in_line(self, rows: Ints, key: Key | None) -> Iterator[int]:
         fair = self.fair if self.policy.order == "fair" else None
         return in_line(self.world.line, rows, key, fair)
 
     def _until_promises_are_given(self, rows: Ints, ordered: Iterator[int]) -> Ints:
-        """The front of the line as long as promises are left; the rows that remain."""
+        """The front of the line as long as promises are left for any of it; the rest."""
+        shapes = self.world.shapes
+        numbers = np.unique(self.world.line.shape[rows]).tolist()
+        wanted = {self._budget(shapes[number])[0]: shapes[number] for number in numbers}
         done: list[int] = []
         for row in ordered:
-            if self.policy.backfill and not self._promises_left(row):
+            if self.policy.backfill and not any(self._budget(one)[1] for one in wanted.values()):
                 break
             done.append(row)
             self._front(row)
-        return np.setdiff1d(rows, np.array(done, dtype=np.int64))
+        return rows[~np.isin(rows, np.array(done, dtype=np.int64))]
 
-    def _behind(self, rows: Ints, key: np.ndarray[tuple[int], np.dtype[np.float64]] | None) -> None:
+    def _behind(self, rows: Ints, key: Key | None) -> None:
         """Those without a promise, as far as anything of their shape might fit."""
         line, world = self.world.line, self.world
         if not rows.size:
@@ -168,11 +188,8 @@ class Pass:
         fits = np.zeros(len(world.shapes), dtype=np.bool_)
         for number in np.unique(shapes).tolist():
             fits[number] = world.fits(world.shapes[number])
-        rows = rows[fits[shapes] | self.preempting.may(rows)]
-        order = backfill_key(line, rows, self.now, self.policy)
-        if order is None and key is not None:
-            order = self._line_key(rows)
-        for row in self._in_line(rows, order):
+        hopeful = fits[shapes] | self.preempting.may(rows)
+        for row in self._in_line(rows[hopeful], None if key is None else key[hopeful]):
             self._consider(row)
 
     # -- one job -----------------------------------------------------------------------------
@@ -221,17 +238,17 @@ class Pass:
         end = self.end_of(job)
         share = self.world.share(job.queue_id, job.project_id, job.user_id)
         alike = (shape.number, share, job.preemptible)
-        known = self.failed.get(alike)
-        if known is not None and end >= known[0]:
-            return known[1]
+        for known in (self.failed.get((shape.number, ANYBODY, False)), self.failed.get(alike)):
+            if known is not None and end >= known[0]:
+                return known[1]
         tried = self.trial.places(job, shape, job.request, end)
         if tried.tasks is not None:
             self._start(job, share, tried.tasks, end)
             return None
         # What fits but would delay a promise may do so with a shorter limit.
-        least = end if tried.word in (Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION) else (
-            float("-inf")
-        )  # fmt: skip
+        least = end if tried.word in SHORTER_MAY_FIT else float("-inf")
+        if not tried.limited and not self.reserved:
+            alike = (shape.number, ANYBODY, False)
         self.failed[alike] = (least, tried.word)
         return tried.word
 

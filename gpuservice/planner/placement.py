@@ -229,10 +229,11 @@ def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: Pieces) 
     rows = np.array(pieces.rows, dtype=np.int64)
     slots = device_slots(ledger, request, rows, where.project).tolist()
     tasks: list[TaskPlacement] = []
+    vcpus, memory_mib = request.vcpus, request.memory_mib
     for here, row, count in zip(slots, pieces.rows, pieces.counts, strict=True):
         name = ledger.layout.nodes[row].id
         for shares in _devices(ledger, request, here, row, pieces.group, count):
-            tasks.append(TaskPlacement(len(tasks), name, shares, request.vcpus, request.memory_mib))
+            tasks.append(TaskPlacement(len(tasks), name, shares, vcpus, memory_mib))
     return tuple(tasks)
 
 
@@ -240,23 +241,20 @@ def _devices(
     ledger: Ledger, request: Request, slots: list[int], row: int, group: int | None, count: int
 ) -> list[Shares]:
     """The shares of devices of each of ``count`` tasks on a node."""
-    if not (request.shared or request.whole):
+    each = request.whole
+    if not (request.shared or each):
         return [()] * count
-    devices = ledger.layout.nodes[row].devices
-    groups = ledger.layout.device_group[row].tolist()
-    usable = [
-        column
-        for column in range(len(devices))
-        if slots[column] > 0 and (group is None or groups[column] == group)
-    ]
+    devices, groups = ledger.layout.devices[row], ledger.layout.groups[row]
+    usable = [column for column, room in enumerate(slots) if room > 0]
+    if group is not None:
+        usable = [column for column in usable if groups[column] == group]
     if request.shared:
         return _shares(ledger, request, row, usable, count)
-    each = request.whole
     if len({groups[column] for column in usable}) == 1:
         sets = [usable[at * each : (at + 1) * each] for at in range(count)]
     else:
         sets = _whole(usable, groups, each, count)
-    return [tuple((devices[column].id, 1000) for column in chosen) for chosen in sets]
+    return [tuple((devices[column], 1000) for column in chosen) for chosen in sets]
 
 
 def _whole(usable: list[int], groups: list[int], each: int, count: int) -> list[list[int]]:
@@ -285,7 +283,7 @@ def _shares(
     """One device a task: those already shared first, the fullest that still has room."""
     milli = share_milli(ledger, request, slice(row, row + 1))[0].tolist()
     free = {column: int(ledger.free[row, column]) for column in usable}
-    devices = ledger.layout.nodes[row].devices
+    devices = ledger.layout.devices[row]
     chosen: list[Shares] = []
     for _ in range(count):
         column = min(
@@ -293,5 +291,5 @@ def _shares(
             key=lambda one: (free[one] - milli[one], one),
         )
         free[column] -= milli[column]
-        chosen.append(((devices[column].id, milli[column]),))
+        chosen.append(((devices[column], milli[column]),))
     return chosen

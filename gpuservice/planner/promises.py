@@ -45,6 +45,7 @@ class Future:
         self.reserved = reserved
         self.promises: list[Promise] = []
         self._held: list[Promise] = []
+        self._begun: list[tuple[Tasks, float]] = []
         self._base: Floats = holdings.free_at.copy()
         self._behind: Floats = self._base.copy()  # with promises
         self._extra: dict[int, list[Hold]] = {}
@@ -55,14 +56,22 @@ class Future:
 
     def started(self, tasks: Tasks, end: float) -> None:
         """Something was started now (and taken from the ledger): it holds until ``end``."""
-        touched = holds_by_row(self.ledger.layout, tasks, end)
-        for row, hold in touched:
-            self._extra.setdefault(row, []).append(hold)
-            self._released.pop(self.ledger.layout.pool[row], None)
-            for column, _ in hold.shares:
-                self._base[row, column] = max(self._base[row, column], end)
-                self._behind[row, column] = max(self._behind[row, column], end)
-        self.guards.started(row for row, _ in touched)
+        self._begun.append((tasks, end))
+        if self.promises or self._held:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Reckon with what was started: not before anybody asks when something is free."""
+        begun, self._begun = self._begun, []
+        for tasks, end in begun:
+            touched = holds_by_row(self.ledger.layout, tasks, end)
+            for row, hold in touched:
+                self._extra.setdefault(row, []).append(hold)
+                self._released.pop(self.ledger.layout.pool[row], None)
+                for column, _ in hold.shares:
+                    self._base[row, column] = max(self._base[row, column], end)
+                    self._behind[row, column] = max(self._behind[row, column], end)
+            self.guards.started(row for row, _ in touched)
 
     def promise(self, promise: Promise) -> None:
         """Give a promise: lower jobs respect it from now on."""
@@ -78,6 +87,7 @@ class Future:
 
     def occupy(self, promise: Promise) -> None:
         """Put later promises and estimates behind this one."""
+        self._catch_up()
         project = self.ledger.layout.projects.of(promise.project_id)
         for row, hold in holds_by_row(self.ledger.layout, promise.tasks, promise.end):
             self._promised_to.setdefault(row, []).append((project, promise.end))
@@ -87,6 +97,7 @@ class Future:
 
     def estimating(self) -> Future:
         """A copy for estimates: what it is told to occupy binds nobody."""
+        self._catch_up()
         other = Future(self.now, self.ledger, self.holdings, self.reserved)
         other._base, other._behind = self._base, self._behind.copy()
         other._extra, other._taken = self._extra, self._taken.copy()
@@ -95,6 +106,7 @@ class Future:
 
     def guards_without(self, job_id: str) -> Guards:
         """What promises keep, but for those of one job."""
+        self._catch_up()
         guards = Guards(self.ledger, self.holdings, self._base, self._extra)
         for promise in (*self.promises, *self._held):
             if promise.job_id != job_id:
@@ -106,6 +118,7 @@ class Future:
     ) -> tuple[float, Tasks] | None:
         """The moment after now at which the job's least gang fits for ``runtime`` seconds, with
         places. None: not while what runs without a limit runs."""
+        self._catch_up()
         best: tuple[float, Tasks] | None = None
         for one in where:
             if one.most < job.request.min_count:

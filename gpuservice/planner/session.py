@@ -90,24 +90,24 @@ class Session:
         usage: Mapping[UsageKey, float] | None = None,
         limit_ratio: float = 1.0,
         explain: bool = False,
+        reasons: int = 0,
     ) -> Plan:
-        """The plan of this moment. Due times and promises that it gives are kept."""
-        policy = replace(self._policy, explain=explain)
+        """The plan of this moment. Due times and promises that it gives are kept.
+
+        :param explain: why everything waits; ``reasons``: only why the first so many do.
+        """
+        policy = replace(self._policy, explain=explain or reasons > 0)
         state = begin(self._world, now, policy, usage or {}, limit_ratio)
         made = outcome(state)
-        if explain:
-            made = replace(made, waiting=tuple(made.waiting))
+        if policy.explain:
+            made = replace(made, waiting=tuple(made.waiting if explain else made.waiting[:reasons]))
         state.undo()
         self._keep(made, now)
         return made
 
     def _keep(self, made: Plan, now: float) -> None:
-        """Remember with the jobs what the plan said of them."""
+        """Remember with the jobs what the plan promised (the line keeps due times itself)."""
         line = self._world.line
-        for job_id, due in made.due.items():
-            job = line.get(job_id)
-            if job is not None:
-                line.change(replace(job, due=due))
         for promise in made.promises:
             job = line.get(promise.job_id)
             if job is not None and job.promised is None:

@@ -10,17 +10,18 @@ from gpuservice.planner.capacity import Candidates
 from gpuservice.planner.guards import Guards, Reserved
 from gpuservice.planner.placement import Option, Tasks, place_in
 from gpuservice.planner.promises import Future
-from gpuservice.planner.quota import milli_of_task
 from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Shape, World
 
 
 @dataclass(slots=True)
 class Tried:
-    """What came of trying a request: places, or in one word why not."""
+    """What came of trying a request: places, or in one word why not. ``limited``: quotas had a
+    part in it."""
 
     tasks: Tasks | None
     word: str = ""
+    limited: bool = False
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Trial:
     ) -> Tried:
         """Places for a request that delay no promise and exceed no quota."""
         if not self.world.headroom.may_run(job.project_id):
-            return Tried(None, Reason.PROJECT_QUOTA)
+            return Tried(None, Reason.PROJECT_QUOTA, True)
         spread = self.world.queues[job.queue_id].spread
         options, word = self._options(job, shape, request)
         kept = self._kept(job, request, options, end, guards or self.future.guards)
@@ -50,12 +51,12 @@ class Trial:
             return Tried(tasks)
         something = any(a is not b for a, b in zip(options, kept, strict=True))
         if something and place_in(self.world.ledger, request, options) is not None:
-            return Tried(None, self._kept_by(job, options, end))
+            return Tried(None, self._kept_by(job, options, end), bool(word))
         if self.world.impossible(shape):
             return Tried(None, Reason.IMPOSSIBLE)
         if word and (not options or self._only_quota(job, shape, request)):
-            return Tried(None, word)
-        return Tried(None, Reason.INSUFFICIENT_GPUS)
+            return Tried(None, word, True)
+        return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
     def _options(self, job: PendingJob, shape: Shape, request: Request) -> tuple[list[Option], str]:
         """The pools where quota lets it start, with their slots; why others are missing."""
@@ -63,26 +64,32 @@ class Trial:
         options: list[Option] = []
         word = ""
         project = world.layout.projects.of(job.project_id)
-        for view, where in zip(shape.views, shape.where, strict=True):
-            most, limit = self.most_tasks(job, request, where)
-            if most < request.count:
-                word = limit
-            if most < request.min_count:
-                continue
+        unlimited = self._unlimited(job)
+        for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
+            most = where.most
+            if not unlimited:
+                most, limit = self.most_tasks(job, shape, number)
+                if most < request.count:
+                    word = limit
+                if most < request.min_count:
+                    continue
             slots = view.fresh(world.ledger, where.pool)
             options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
         return options, word
 
-    def most_tasks(self, job: PendingJob, request: Request, where: Candidates) -> tuple[int, str]:
-        """How many tasks quotas leave room for in a pool, and which quota is the tighter one."""
+    def _unlimited(self, job: PendingJob) -> bool:
+        """Whether no quota is in the job's way at all."""
         world = self.world
-        if not world.quotas.limited and not world.headroom.limits(job.project_id):
+        return not world.quotas.limited and not world.headroom.limits(job.project_id)
+
+    def most_tasks(self, job: PendingJob, shape: Shape, number: int) -> tuple[int, str]:
+        """How many tasks quotas leave room for in a shape's pool, and which quota is the tighter
+        one."""
+        where, each = shape.where[number], shape.each[number]
+        if not each or self._unlimited(job):
             return where.most, ""
-        each = milli_of_task(world.ledger, request, where)
-        if not each:
-            return where.most, ""
-        project = world.headroom.room(job.project_id, where.pool)
-        queue = world.quotas.room(job.queue_id, world.gpu_type(where.pool), job.preemptible)
+        project = self.world.headroom.room(job.project_id, where.pool)
+        queue = self.world.quotas.room(job.queue_id, shape.types[number], job.preemptible)
         word = Reason.PROJECT_QUOTA if project <= queue else Reason.QUEUE_QUOTA
         return min(where.most, project // each, queue // each), word
 
@@ -127,8 +134,8 @@ class Trial:
         """The pools where quota has room for the job's least gang."""
         project = self.world.layout.projects.of(job.project_id)
         found: list[Candidates] = []
-        for where in shape.where:
-            most, _ = self.most_tasks(job, job.request, where)
+        for number, where in enumerate(shape.where):
+            most, _ = self.most_tasks(job, shape, number)
             if most >= job.request.min_count:
                 found.append(Candidates(where.pool, where.rows, project, most))
         return found

@@ -17,7 +17,7 @@ from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
 from gpuservice.planner.ledger import NOBODY, build
 from gpuservice.planner.line import Line
-from gpuservice.planner.quota import Headroom
+from gpuservice.planner.quota import Headroom, milli_of_task
 from gpuservice.planner.snapshot import (
     NodeState,
     PendingJob,
@@ -44,6 +44,8 @@ class Shape:
     pools: tuple[str, ...]  # of the queue, also those without nodes
     views: tuple[View, ...]
     where: tuple[Candidates, ...]
+    each: tuple[int, ...]  # milli-GPUs of a task, by pool
+    types: tuple[str, ...]  # GPU types, by pool
     gang: bool
     impossible: bool | None = None
     fits: bool = False
@@ -88,7 +90,7 @@ class World:
         self.reservations = tuple(reservations)
         self.ledger = build(nodes)
         self.layout = self.ledger.layout
-        self.feasibility = Feasibility(self.layout.nodes, tuple(self.pools.values()))
+        self.feasibility = Feasibility(self.layout.nodes, tuple(self.pools.values()), self.ledger)
         self.headroom = Headroom(headroom, self.pools)
         self.views = Views(self.ledger)
         self.holdings = Holdings(self.layout)
@@ -177,16 +179,19 @@ class World:
         if shape is None:
             shape = self._shape_of[key] = len(self.shapes)
             views = tuple(self.views.of(request, pool, project) for pool in pools)
+            where = tuple(
+                Candidates(pool, view.rows, project)
+                for pool, view in zip(pools, views, strict=True)
+            )
             self.shapes.append(
                 Shape(
                     shape,
                     request,
                     declared,
                     views,
-                    tuple(
-                        Candidates(pool, view.rows, project)
-                        for pool, view in zip(pools, views, strict=True)
-                    ),
+                    where,
+                    tuple(milli_of_task(self.ledger, request, one) for one in where),
+                    tuple(self.gpu_type(pool) for pool in pools),
                     request.whole * request.count > self.layout.most_gpus,
                 )
             )
