@@ -19,10 +19,11 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuservice.simulation.openb import ListError, read_nodes, read_pods
+from gpuservice.simulation.openb import ListError, Node, Pod, read_nodes, read_pods
 from gpuservice.simulation.packing import run_packing
 
 RESULTS = Path(__file__).parent / "results"
@@ -76,12 +77,22 @@ def read_published(path: Path | None) -> dict[tuple[str, str], float]:
         }
 
 
+@lru_cache(1)
+def _nodes(path: Path) -> list[Node]:
+    return read_nodes(path)
+
+
+@lru_cache(2)
+def _pods(path: Path) -> list[Pod]:
+    return read_pods(path)
+
+
 def one_run(nodes: Path, pods: Path, policy: str, seed: int, inflation: float) -> dict[str, Any]:
     """The summary of one run, with its seconds."""
     words, _, options = policy.partition(":")
     name, _, queue = words.partition("+")
     chosen = dict(pair.split("=", 1) for pair in options.split(",") if pair)
-    hosts, requests = read_nodes(nodes), read_pods(pods)
+    hosts, requests = _nodes(nodes), _pods(pods)
     began = time.process_time()
     result = run_packing(
         hosts,
@@ -119,33 +130,48 @@ def figures(runs: Sequence[dict[str, Any]], published: float | None) -> dict[str
 
 
 def measure(
-    nodes: Path,
-    lists: dict[str, Path],
+    args: argparse.Namespace,
     policies: Sequence[str],
-    *,
-    seeds: int,
-    inflation: float,
-    processes: int,
     published: dict[tuple[str, str], float],
 ) -> dict[str, dict[str, Any]]:
-    """list -> policy -> figures."""
-    found: dict[str, dict[str, Any]] = {}
-    with ProcessPoolExecutor(processes) as pool:
+    """list -> policy -> figures; written down after each, as all of it takes a while."""
+    settings = {
+        "seeds": [FIRST_SEED, FIRST_SEED + args.seeds - 1],
+        "inflation": args.inflation,
+        "nodes": args.nodes.name,
+    }
+    lists = find_lists(args.lists)
+    found = kept(args.output, settings) if args.resume else {}
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(args.processes) as pool:
         begun = {
             (name, policy): [
-                pool.submit(one_run, nodes, path, policy, FIRST_SEED + index, inflation)
-                for index in range(seeds)
+                pool.submit(one_run, args.nodes, lists[name], policy, seed, args.inflation)
+                for seed in range(FIRST_SEED, FIRST_SEED + args.seeds)
             ]
-            for name, path in lists.items()
             for policy in policies
+            for name in lists
+            if policy not in found.get(name, {})
         }
         for (name, policy), runs in begun.items():
-            plain = policy.partition(":")[0]
-            told = published.get((name, plain))
+            told = published.get((name, policy.partition(":")[0]))
             found.setdefault(name, {})[policy] = figures([run.result() for run in runs], told)
             reached = found[name][policy]["allocation_at_100"]
             print(f"{name:12} {policy:32} {reached:7.2f}", file=sys.stderr, flush=True)
-    return found
+            text = json.dumps({"settings": settings, "lists": found}, indent=1)
+            args.output.write_text(text + "\n", encoding="utf-8")
+    return {name: found[name] for name in lists}
+
+
+def kept(path: Path, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What an earlier run with the same settings wrote down."""
+    if not path.exists():
+        return {}
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    if earlier["settings"] != settings:
+        raise ValueError(f"{path} is of other settings: {earlier['settings']}")
+    lists: dict[str, dict[str, Any]] = earlier["lists"]
+    return lists
 
 
 def table(
@@ -199,6 +225,9 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, default=RESULTS / "fragmentation.json", help="default: %(default)s"
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="measure what the output does not have yet"
+    )
     return parser.parse_args(words)
 
 
@@ -208,27 +237,9 @@ def main(words: Sequence[str] | None = None) -> None:
     policies = args.policy or [*ONE_BY_ONE, *WITH_QUEUE]
     published = read_published(args.published)
     try:
-        found = measure(
-            args.nodes,
-            find_lists(args.lists),
-            policies,
-            seeds=args.seeds,
-            inflation=args.inflation,
-            processes=args.processes,
-            published=published,
-        )
+        found = measure(args, policies, published)
     except (ListError, ValueError) as fault:
         raise SystemExit(str(fault)) from fault
-    result = {
-        "settings": {
-            "seeds": [FIRST_SEED, FIRST_SEED + args.seeds - 1],
-            "inflation": args.inflation,
-            "nodes": args.nodes.name,
-        },
-        "lists": found,
-    }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(table(found, policies, published))
 
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
-from gpuservice.simulation import comparison, options, plots, reading, report
+from gpuservice.simulation import (
+    comparison,
+    openb,
+    options,
+    packing,
+    packing_policies,
+    plots,
+    reading,
+    report,
+)
 from gpuservice.simulation.faults import InputFault
 from gpuservice.simulation.policies import POLICIES, named
 from gpuservice.simulation.replay import Replay, World
@@ -19,7 +28,6 @@ from gpuservice.simulation.workload import Reading
 
 PROGRAM = "gpuservice-simulate"
 MODES = ("replay", "packing", "packing+queue")
-PACKING_POLICIES = ("default", "fgd", "bestfit", "packing", "clustering", "dotprod", "random")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         metavar="NAME",
         default="default",
-        help=f"{', '.join(POLICIES)}; packing: {', '.join(PACKING_POLICIES)}",
+        help=f"{', '.join(POLICIES)}; packing: {', '.join(packing_policies.NAMES)}",
     )
     add("--set", metavar="GROUP.NAME=VALUE", action="append", default=[], help="see below")
     add("--output", metavar="FILE", help="result as JSON (- is standard output)")
@@ -126,23 +134,18 @@ def _in_short(summary: dict[str, Any]) -> str:
 
 def _pack(args: argparse.Namespace) -> int:
     """Placement alone: read and run by the packing study."""
-    if args.policy not in PACKING_POLICIES:
+    if args.policy not in packing_policies.NAMES:
         raise InputFault(
-            f"--policy {args.policy}: --mode {args.mode} has {', '.join(PACKING_POLICIES)}"
+            f"--policy {args.policy}: --mode {args.mode} has {', '.join(packing_policies.NAMES)}"
         )
-    try:
-        openb = importlib.import_module("gpuservice.simulation.openb")
-        packing = importlib.import_module("gpuservice.simulation.packing")
-    except ModuleNotFoundError:
-        raise InputFault(f"--mode {args.mode}: this installation has no packing study") from None
     made = packing.run_packing(
-        openb.read_nodes(reading.text_of(args.cluster, "--cluster"), args.cluster),
-        openb.read_pods(reading.text_of(args.workload, "--workload"), args.workload),
+        openb.read_nodes(Path(args.cluster)),
+        openb.read_pods(Path(args.workload)),
         policy=args.policy,
         seed=args.seed,
         inflation=args.inflation,
         queue=args.mode == "packing+queue",
-        options=args.set,
+        options=packing.parse_settings(args.set),
     )
     with _opened(args.output or "-") as output:
         if output is not None:

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuservice.simulation.faults import InputFault
+
 #: A whole GPU in milli-GPU.
 WHOLE = 1000
 #: A number above this is a fault of the file.
 LARGEST = 10**12
 
 
-class ListError(ValueError):
+class ListError(InputFault):
     """A list that cannot be read; the text names file, line, column and value."""
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from gpuservice.planner.fragmentation import OURS, Prices, Weights, fragment, learn
 from gpuservice.planner.mix import Mix, Shape
 from gpuservice.simulation import packing_policies, packing_queue
+from gpuservice.simulation.faults import InputFault
 from gpuservice.simulation.openb import Node, Pod
 from gpuservice.simulation.packing_board import (
     Board,
@@ -133,14 +134,16 @@ def run_packing(
 
     :param policy: one of ``packing_policies.NAMES``.
     :param queue: keep what did not fit waiting, and look ahead (``Options``).
-    :raises ValueError: a policy, an option or a number that there is not.
+    :raises InputFault: a policy, an option or a number that there is not.
     """
     chosen = options if isinstance(options, Options) else parse_options(options or {})
     capacity = sum(node.gpus for node in nodes) * 1000
     if not capacity:
-        raise ValueError("the node list has no GPU")
+        raise InputFault("the node list has no GPU")
     if not 0 < inflation <= 100:
-        raise ValueError(f"inflation is {inflation}, not above 0 and at most 100")
+        raise InputFault(f"inflation is {inflation}, not above 0 and at most 100")
+    if seed < 0:
+        raise InputFault(f"seed is {seed}, not 0 or more")
     generator = np.random.default_rng(seed)
     models = models_of(nodes, pods)
     shapes = [shape_of(pod, models) for pod in pods]
@@ -174,6 +177,18 @@ def run_packing(
     return result
 
 
+def parse_settings(words: Sequence[str]) -> Options:
+    """Options from the words behind ``--set``, such as ``packing.known=arrivals``."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        group, dot, option = name.partition(".")
+        if group != "packing" or not dot or not equals:
+            raise InputFault(f"--set {word}: in packing mode write packing.NAME=VALUE")
+        given[option] = value
+    return parse_options(given)
+
+
 def parse_options(given: Mapping[str, Any]) -> Options:
     """Options from words, as a command line has them."""
     values: dict[str, Any] = {}
@@ -191,16 +206,16 @@ def parse_options(given: Mapping[str, Any]) -> Options:
             values[name] = value
         elif name in ("hold", "known"):
             wanted = "true or false" if name == "hold" else "list or arrivals"
-            raise ValueError(f"{name} is {value!r}, not {wanted}")
+            raise InputFault(f"{name} is {value!r}, not {wanted}")
         else:
             there = ("known", "batch", "hold", "hold_until", "hold_slack")
-            raise ValueError(
+            raise InputFault(
                 f"no packing option {name!r}; there are {', '.join(there + Weights._fields)}"
             )
     if values.get("batch", 1) < 1:
-        raise ValueError(f"batch is {values['batch']}, not 1 or more")
+        raise InputFault(f"batch is {values['batch']}, not 1 or more")
     if weights.get("steps", 1.0) < 1:
-        raise ValueError(f"steps is {weights['steps']}, not 1 or more")
+        raise InputFault(f"steps is {weights['steps']}, not 1 or more")
     return Options(weights=Weights(**weights), **values)
 
 
@@ -210,7 +225,7 @@ def _as(name: str, kind: Callable[[Any], Any], value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{name} is {value!r}, not a number")
+        raise InputFault(f"{name} is {value!r}, not a number")
     return number
 
 

@@ -47,6 +47,23 @@ class Board:
         self.kinds: Ints = np.zeros((len(nodes), width + 1), dtype=np.int64)
         #: Nodes in the order in which they changed.
         self.changes: list[int] = []
+        kinds = [(node.gpus, node.cpu_milli, node.memory_mib, node.model) for node in nodes]
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        self._kind: Ints = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
+        self._touched = np.zeros(len(nodes), dtype=np.bool_)
+
+    def different(self) -> tuple[Ints, Ints]:
+        """Nodes that stand for all, and for each node the position there of its stand-in.
+
+        A node that never held anything is as good as another one with the same hardware.
+        """
+        idle = np.flatnonzero(~self._touched)
+        _, first, which = np.unique(self._kind[idle], return_index=True, return_inverse=True)
+        used = np.flatnonzero(self._touched)
+        stands = np.empty(len(self._touched), dtype=np.int64)
+        stands[used] = np.arange(len(used))
+        stands[idle] = len(used) + which
+        return np.concatenate([used, idle[first]]), stands
 
     def take(self, placement: Placement, shape: Shape, memory_mib: int) -> None:
         """Give the request its place; a fault of the caller when it does not fit there."""
@@ -59,6 +76,7 @@ class Board:
         if devices:
             self.kinds[node, 0 if shape.milli < WHOLE else len(devices)] += 1
         self.changes.append(node)
+        self._touched[node] = True
 
 
 class Policy(Protocol):
@@ -117,8 +135,9 @@ class Placer:
         changes = self.board.changes
         kept = self._kept.get(shape)
         if kept is None:
-            every = np.arange(len(self.board.free))
-            kept = _Kept(self.policy.scores(self.board, every, shape), len(changes))
+            rows, stands = self.board.different()
+            scores = self.policy.scores(self.board, rows, shape)
+            kept = _Kept(Scores(scores.value[stands], scores.device[stands]), len(changes))
             self._kept[shape] = kept
         elif kept.known < len(changes):
             rows = np.array(sorted(set(changes[kept.known :])), dtype=np.int64)

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuservice.planner.fragmentation import FGD, Prices, Scores, Weights, learn, score
 from gpuservice.planner.mix import WHOLE, Mix, Shape
+from gpuservice.simulation.faults import InputFault
 from gpuservice.simulation.packing_board import Board, Floats, Ints, Placement, Policy, best
 
 #: Share of all requests that FGD's typical ones make up.
@@ -180,9 +181,9 @@ def make(
     if name == "fgd":
         return Priced(learn(Mix(shapes), board.capacity, share=TYPICAL), FGD)
     if name != "default":
-        raise ValueError(f"no packing policy {name!r}; there are {', '.join(NAMES)}")
+        raise InputFault(f"no packing policy {name!r}; there are {', '.join(NAMES)}")
     if known == "list":
         return Priced(learn(Mix(shapes), board.capacity), weights)
     if known == "arrivals":
         return Learning(learn(Mix(), board.capacity), weights, board.capacity)
-    raise ValueError(f"known is {known!r}, not 'list' or 'arrivals'")
+    raise InputFault(f"known is {known!r}, not 'list' or 'arrivals'")

@@ -72,3 +72,19 @@ def test_no_list_ends_it(files: Path, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(SystemExit, match="no pod list"):
         fragmentation.main([str(tmp_path / "none"), "--nodes", str(files / "nodes.csv")])
+
+
+def test_an_ended_run_goes_on_where_it_was(files: Path) -> None:
+    fragmentation.main(_words(files, "--policy", "bestfit"))
+    output = files / "found" / "o.json"
+    earlier = json.loads(output.read_text())
+    earlier["lists"]["small"]["bestfit"]["allocation_at_100"] = 12.5
+    output.write_text(json.dumps(earlier))
+
+    fragmentation.main(_words(files, "--policy", "bestfit", "--policy", "packing", "--resume"))
+
+    found = json.loads(output.read_text())["lists"]["small"]
+    assert found["bestfit"]["allocation_at_100"] == 12.5
+    assert set(found) == {"bestfit", "packing"}
+    with pytest.raises(SystemExit, match="of other settings"):
+        fragmentation.main(_words(files, "--policy", "fgd", "--seeds", "3", "--resume"))

@@ -9,7 +9,7 @@ import pytest
 from packing_lists import mixed_lists, node, pod
 
 from gpuservice.planner.mix import Mix, Shape
-from gpuservice.simulation.packing import POINTS, parse_options, run_packing
+from gpuservice.simulation.packing import POINTS, parse_options, parse_settings, run_packing
 from gpuservice.simulation.packing_queue import Holding, shares_to_hold
 
 
@@ -170,6 +170,15 @@ def test_holding_learns_from_arrivals() -> None:
 def test_wrong_options_are_named(options: dict[str, object], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         parse_options(options)
+
+
+def test_settings_of_a_command_line() -> None:
+    found = parse_settings(["packing.batch=20", "packing.known=arrivals", "packing.value=150"])
+
+    assert (found.batch, found.known, found.weights.value) == (20, "arrivals", 150.0)
+    for word in ("batch=20", "scheduler.batch=20", "packing.batch"):
+        with pytest.raises(ValueError, match="in packing mode write"):
+            parse_settings([word])
 
 
 def test_wrong_settings_are_named() -> None:
