@@ -26,12 +26,13 @@ from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.ports import Hint
 from gpuservice.drivers import loader
 from gpuservice.messaging.bus import Bus
-from gpuservice.planner.snapshot import Policy
-from gpuservice.scheduler.collect import Collector
+from gpuservice.scheduler.collect import Collector, CollectSettings
 from gpuservice.scheduler.commit import CommitSettings, Committer
 from gpuservice.scheduler.leadership import Leadership, coordination_url
 from gpuservice.scheduler.loop import SHARD, Scheduler
 from gpuservice.scheduler.planning import SnapshotPlanning
+from gpuservice.scheduler.policy import policy_of
+from gpuservice.scheduler.preempting import Preempting
 from gpuservice.services.deps import Deps as ServiceDeps
 from gpuservice.services.registry import Services, build
 
@@ -129,10 +130,7 @@ def core(conf: cfg.ConfigOpts, *, shared_bus: bool = True, start: bool = True) -
 def services(parts: Core) -> Services:
     """The use cases on their ports."""
     conf = parts.conf
-    defaults = quota_conf.defaults(conf)
-    planning = SnapshotPlanning(
-        parts.store, Collector(defaults), Policy(promises=conf.scheduler.promises)
-    )
+    planning = SnapshotPlanning(parts.store, _collector(conf, leads=False), policy_of(conf))
     return build(
         ServiceDeps(
             parts.store,
@@ -193,7 +191,18 @@ def scheduler(parts: Core) -> Scheduler:
         parts.hints,
         parts.clock,
         conf,
-        Collector(quota_conf.defaults(conf)),
+        _collector(conf, leads=True),
         Committer(parts.store, parts.hints, parts.ids, SHARD, settings),
+        Preempting(parts.store, parts.hints, parts.ids, SHARD),
         leadership,
     )
+
+
+def _collector(conf: cfg.ConfigOpts, *, leads: bool) -> Collector:
+    settings = CollectSettings(
+        protected_s=conf.scheduler.min_runtime_s,
+        half_life_s=conf.scheduler.usage_half_life_s,
+        default_runtime_s=conf.jobs.default_max_runtime_s,
+        leads=leads,
+    )
+    return Collector(quota_conf.defaults(conf), settings)

@@ -127,6 +127,7 @@ class TaskInHand:
             signal=result.signal,
             oom=result.oom,
             timed_out=result.timed_out,
+            stopped=result.cause == "stop",
             failure=self.failure if gone else None,
             checkpoint_fault=next(iter(self.checkpoint_faults), None),
             log=log,

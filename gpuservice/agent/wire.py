@@ -200,7 +200,8 @@ class TaskReport:
     """What the agent says of one task in a sync.
 
     ``gone``: no process of it remains and its outputs, artifacts and logs were handed over or
-    given up with evidence. ``checkpoint_fault``: why the checkpoint of a running task was not kept.
+    given up with evidence. ``stopped``: it ended after the service had it told to.
+    ``checkpoint_fault``: why the checkpoint of a running task was not kept.
     """
 
     task_id: str
@@ -211,6 +212,7 @@ class TaskReport:
     signal: int | None = None
     oom: bool = False
     timed_out: bool = False
+    stopped: bool = False
     failure: Failure | None = None
     checkpoint_fault: Failure | None = None
     log: Mapping[str, LogPiece] = field(default_factory=dict)
@@ -230,6 +232,7 @@ class TaskReport:
             "signal": self.signal,
             "oom": self.oom or None,
             "timed_out": self.timed_out or None,
+            "stopped": self.stopped or None,
             "failure": None if self.failure is None else self.failure.dump(),
         }
         body: dict[str, Any] = {"task_id": self.task_id, "state": self.state}

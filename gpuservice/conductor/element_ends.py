@@ -12,7 +12,7 @@ from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
-from gpuservice.domain.progress import Ending, reason
+from gpuservice.domain.progress import PREEMPTED, Ending, reason
 from gpuservice.domain.retry import Decision, decide
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus
 from gpuservice.domain.work import Attempt, Event, Job
@@ -149,22 +149,26 @@ class ElementEnds:
     ) -> dict[str, Any]:
         now = uow.now()
         if decision.again:
-            held = job.on_hold
-            status = JobStatus.HELD if held else JobStatus.QUEUED
-            self._note(uow, job, "requeue", job.status, status, attempt, end, events)
+            # On hold although it ran: it was suspended.
+            event, status = (
+                ("suspend", JobStatus.HELD) if job.on_hold else ("requeue", JobStatus.QUEUED)
+            )
+            self._note(uow, job, event, job.status, status, attempt, end, events)
             return {
                 "status": status,
                 "waiting_elements": 1,
                 "live_elements": 0,
                 "started_at": None,
                 "not_before": now + timedelta(seconds=decision.after_s),
-                "status_reason": f"requeued after {reason(end)}"[:255],
+                "status_reason": "suspended" if job.on_hold else _again(end),
+                "preempted_count": Delta(_lost_place(attempt, end)),
             }
         event, status = self._final(job, end)
         self._note(uow, job, event, job.status, status, attempt, end, events)
         return {
             "status": status,
             "live_elements": 0,
+            "on_hold": False,
             "ended_at": now,
             "started_at": job.started_at or attempt.started_at or attempt.created_at,
             "failure_class": end.failure_class,
@@ -192,18 +196,25 @@ class ElementEnds:
     ) -> None:
         now = uow.now()
         if decision.again:
-            uow.elements.change(
+            lost = _lost_place(attempt, end)
+            values = {
+                "status": JobStatus.QUEUED,
+                "started_at": None,
+                "not_before": now + timedelta(seconds=decision.after_s),
+                "status_reason": _again(end),
+                "preempted_count": Delta(lost),
+            }
+            if not lost:
+                values["queued_at"] = now
+            uow.elements.change(job.id, attempt.index, values)
+            uow.jobs.change(
                 job.id,
-                attempt.index,
                 {
-                    "status": JobStatus.QUEUED,
-                    "started_at": None,
-                    "queued_at": now,
-                    "not_before": now + timedelta(seconds=decision.after_s),
-                    "status_reason": f"requeued after {reason(end)}"[:255],
+                    "live_elements": Delta(-1),
+                    "waiting_elements": Delta(1),
+                    "preempted_count": Delta(lost),
                 },
             )
-            uow.jobs.change(job.id, {"live_elements": Delta(-1), "waiting_elements": Delta(1)})
             self._note(uow, job, "requeue", before, JobStatus.QUEUED, attempt, end, events)
             return
         event, status = self._final(job, end)
@@ -232,11 +243,18 @@ class ElementEnds:
         if limit is not None and failures > limit and job.waiting_elements:
             self._give_up_waiting(uow, job)
             job = uow.jobs.get(job_id) or job
-        if job.waiting_elements or job.live_elements:
+        values: dict[str, Any] = {}
+        if job.live_elements or (job.waiting_elements and job.status != JobStatus.PREEMPTING):
             return
-        event, status, values = end_of_array(uow, job)
-        uow.jobs.change(job_id, values)
-        uow.drop_explanations([job_id])
+        if job.waiting_elements:  # it was suspended, and nothing of it runs any more
+            event, status = (
+                ("suspend", JobStatus.HELD) if job.on_hold else ("requeue", JobStatus.QUEUED)
+            )
+            uow.jobs.change(job_id, {"status": status})
+        else:
+            event, status, values = end_of_array(uow, job)
+            uow.jobs.change(job_id, {**values, "on_hold": False})
+            uow.drop_explanations([job_id])
         events.append(
             status_change(
                 self._deps.ids,
@@ -304,6 +322,15 @@ class ElementEnds:
                 detail=detail,
             )
         )
+
+
+def _again(end: Ending) -> str:
+    return f"requeued after {reason(end)}"[:255]
+
+
+def _lost_place(attempt: Attempt, end: Ending) -> int:
+    """1 where the scheduler took its place, which is counted."""
+    return int(attempt.stop_reason == PREEMPTED and end.outcome == AttemptOutcome.PREEMPTED)
 
 
 def _change_alike(uow: UnitOfWork, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:

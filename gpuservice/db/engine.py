@@ -145,6 +145,7 @@ def _sqlite(url: str, pool_size: int) -> Engine:
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_MS}")
 
     @event.listens_for(engine, "begin")

@@ -7,6 +7,8 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    Double,
+    ForeignKeyConstraint,
     Index,
     Integer,
     String,
@@ -51,10 +53,13 @@ NODES = table_of(
     Index(None, "project_id", "created_at", "id"),
     lengths={"address": 64},
 )
+COHORTS = table_of(work.Cohort, "cohorts", UniqueConstraint("name"))
 QUEUES = table_of(
     work.Queue,
     "queues",
     UniqueConstraint("name_key"),
+    ForeignKeyConstraint(["cohort"], ["cohorts.name"], name="fk_queues_cohort", onupdate="CASCADE"),
+    Index(None, "cohort"),
     Index(None, "project_id", "created_at", "id"),
     lengths={"name_key": 340},
 )
@@ -95,7 +100,8 @@ ATTEMPTS = table_of(
     UniqueConstraint("job_id", "index", "number", name="uq_attempts_number"),
     Index("ix_attempts_attention", "live", "attention"),
     Index("ix_attempts_due", "live", "due_at"),
-    lengths={"master_address": 64},
+    Index("ix_attempts_ended", "ended_at", "id"),
+    lengths={"master_address": 64, "preempted_for": 64},
 )
 TASKS = table_of(
     work.Task,
@@ -110,6 +116,7 @@ ALLOCATIONS = table_of(
     Column("held", Integer, nullable=True),
     Index("ix_allocations_task", "task_id"),
     Index("ix_allocations_held", "held", "device_id"),
+    Index("ix_allocations_released", "released_at", "id"),
 )
 EVENTS = table_of(
     work.Event,
@@ -180,6 +187,35 @@ SCHEDULER_SHARDS = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("leader", Text, nullable=False),
 )
+#: What the leading scheduler reckons from what has ended: decayed sums as of a moment, and how far
+#: it has come.
+USAGE_DECAYED = Table(
+    "usage_decayed",
+    METADATA,
+    Column("queue_id", exact_string(64), primary_key=True),
+    Column("project_id", exact_string(64), primary_key=True),
+    Column("user_id", exact_string(64), primary_key=True),
+    Column("milli_gpu_seconds", Double, nullable=False),
+    Column("as_of", UtcDateTime, nullable=False),
+)
+LIMIT_HISTORY = Table(
+    "limit_history",
+    METADATA,
+    Column("queue_id", exact_string(64), primary_key=True),
+    Column("user_id", exact_string(64), primary_key=True),
+    Column("kind", exact_string(32), primary_key=True),
+    Column("runs", Double, nullable=False),
+    Column("run_s", Double, nullable=False),
+    Column("limit_s", Double, nullable=False),
+    Column("as_of", UtcDateTime, nullable=False),
+)
+USAGE_MARKS = Table(
+    "usage_marks",
+    METADATA,
+    Column("name", exact_string(32), primary_key=True),
+    Column("ended_at", UtcDateTime, nullable=False),
+    Column("ident", exact_string(64), nullable=False),
+)
 WORK_LEASES = Table(
     "work_leases",
     METADATA,
@@ -196,6 +232,7 @@ DEVICE_ROWS = Mapper(inventory.Device, DEVICES)
 FLAVOR_ROWS = Mapper(inventory.Flavor, FLAVORS)
 POOL_ROWS = Mapper(inventory.Pool, POOLS)
 NODE_ROWS = Mapper(inventory.Node, NODES)
+COHORT_ROWS = Mapper(work.Cohort, COHORTS)
 QUEUE_ROWS = Mapper(work.Queue, QUEUES)
 JOB_ROWS = Mapper(work.Job, JOBS)
 ELEMENT_ROWS = Mapper(work.JobElement, ELEMENTS)

@@ -19,12 +19,14 @@ from gpuservice.db.repositories.nodes import Nodes
 from gpuservice.db.repositories.quotas import Quotas
 from gpuservice.db.repositories.scheduling import SchedulingReads
 from gpuservice.db.repositories.tasks import Allocations, Tasks
+from gpuservice.db.repositories.usage import Usage
 from gpuservice.domain.inventory import Flavor, GpuType, Host, Pool
 from gpuservice.domain.ports import Clock, Ids
 from gpuservice.domain.work import (
     Artifact,
     Attempt,
     CheckpointSet,
+    Cohort,
     Explanation,
     IdempotencyRecord,
     Queue,
@@ -80,6 +82,11 @@ class DatabaseUnitOfWork:
     def nodes(self) -> Nodes:
         """The nodes."""
         return Nodes(self.connection, tables.NODE_ROWS, self.now)
+
+    @cached_property
+    def cohorts(self) -> TableRepository[Cohort]:
+        """The cohorts."""
+        return TableRepository[Cohort](self.connection, tables.COHORT_ROWS, self.now)
 
     @cached_property
     def queues(self) -> TableRepository[Queue]:
@@ -140,6 +147,11 @@ class DatabaseUnitOfWork:
     def scheduling(self) -> SchedulingReads:
         """What the scheduler reads."""
         return SchedulingReads(self.connection)
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the leading scheduler keeps of what has ended."""
+        return Usage(self.connection)
 
     @cached_property
     def _explanations(self) -> records.Explanations:

@@ -32,6 +32,10 @@ class WaitingJob:
     queued_at: datetime
     created_at: datetime
     version: int
+    preempted_count: int
+    due_at: datetime | None
+    promised_since: datetime | None
+    claimed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,27 @@ class LiveTask:
     shares: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LiveGang:
+    """A live attempt. ``preempted_count`` is its element's (or its job's, without an array)."""
+
+    attempt_id: str
+    job_id: str
+    project_id: str
+    queue_id: str
+    user_id: str
+    status: str
+    priority: int
+    preemptible: bool
+    max_runtime_s: int | None
+    created_at: datetime
+    started_at: datetime | None
+    promised_end_at: datetime | None
+    stop_requested_at: datetime | None
+    preempted_for: str | None
+    preempted_count: int
+
+
 class SchedulingReads(Protocol):
     """Read models for the planner's snapshot; nothing of history is touched."""
 
@@ -65,6 +90,16 @@ class SchedulingReads(Protocol):
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs."""
+
+    def live_gangs(self) -> list[LiveGang]:
+        """Every live attempt."""
+
+    def notes(self) -> dict[str, tuple[datetime | None, datetime | None]]:
+        """(due, promised since) of the waiting jobs that have either: what is noted with a job
+        does not change its version."""
+
+    def most_preempted(self) -> dict[str, int]:
+        """How often the waiting element of an array that was preempted the most was."""
 
     def live_tasks(self) -> list[LiveTask]:
         """Every task that holds something."""

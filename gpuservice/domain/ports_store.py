@@ -14,19 +14,21 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
+from gpuservice.domain.ports_quota import QuotaRepository
 from gpuservice.domain.ports_scheduling import SchedulingReads
+from gpuservice.domain.ports_usage import UsageRepository
 from gpuservice.domain.work import (
     Allocation,
     Artifact,
     Attempt,
     CheckpointSet,
+    Cohort,
     Event,
     Explanation,
     IdempotencyRecord,
     Job,
     JobElement,
     Queue,
-    QuotaState,
     ServiceRecord,
     Task,
 )
@@ -197,47 +199,6 @@ class NodeRepository(Repository[Node], Protocol):
         """Raise the epoch if the last renewal is before ``cutoff``."""
 
 
-class QuotaRepository(Protocol):
-    """The ledger of limits and use. Amounts in the unit of the name (GPUs in milli)."""
-
-    def limits(self, project_id: str) -> dict[str, int]:
-        """The project's own limits (without defaults)."""
-
-    def set_limits(self, project_id: str, limits: Mapping[str, int | None]) -> None:
-        """Write limits; None goes back to the default."""
-
-    def drop_limits(self, project_id: str) -> None:
-        """Back to the defaults for everything."""
-
-    def usage(self, project_id: str) -> dict[str, int]:
-        """What is in use."""
-
-    def projects(self) -> list[str]:
-        """Every project with a limit or use, sorted."""
-
-    def take(self, project_id: str, amounts: Mapping[str, int]) -> None:
-        """Take all amounts, names in sorted order, each guarded by its limit in one conditional
-        update. Raises ``QuotaExceeded`` (limit, value, used, asked) at the first that fails."""
-
-    def give_back(self, project_id: str, amounts: Mapping[str, int]) -> None:
-        """Return amounts (relative update)."""
-
-    def recount(self) -> list[tuple[str, str, int, int]]:
-        """(project, name, ledger, counted from rows) where they differ; empty when exact."""
-
-    def repair(self) -> int:
-        """Set the ledger to the recount; how many rows changed."""
-
-    def effective_limits(self, project_id: str) -> dict[str, int]:
-        """The project's limits, defaults filled in, in one query."""
-
-    def states(self, project_id: str) -> list[QuotaState]:
-        """Limits (defaults filled in) with use, by name."""
-
-    def states_of(self, project_ids: Sequence[str]) -> dict[str, list[QuotaState]]:
-        """The same of many projects, in two queries per 500 of them."""
-
-
 class EventRepository(Protocol):
     """The events, append-only."""
 
@@ -263,6 +224,7 @@ class TaskEnd:
     signal: int | None = None
     oom: bool = False
     timed_out: bool = False
+    stopped: bool = False
     failure_class: str | None = None
     failure_evidence: str | None = None
     claimed_started_at: datetime | None = None
@@ -325,6 +287,7 @@ class UnitOfWork(Protocol):
     flavors: Repository[Flavor]
     pools: Repository[Pool]
     nodes: NodeRepository
+    cohorts: Repository[Cohort]
     queues: Repository[Queue]
     jobs: Repository[Job]
     elements: ElementRepository
@@ -337,6 +300,7 @@ class UnitOfWork(Protocol):
     quotas: QuotaRepository
     events: EventRepository
     scheduling: SchedulingReads
+    usage: UsageRepository
 
     def now(self) -> datetime:
         """The database's own time (aware UTC), read once per unit of work."""

@@ -21,6 +21,9 @@ LIMIT_SLACK_S = 10
 #: node has heard it might still start the task.
 SILENCE_S = 30
 
+#: Reasons for which an attempt makes room although nothing is wrong with it.
+PREEMPTED, SUSPENDED = "preempted", "suspended"
+
 _STARTED = (TaskStatus.RUNNING, TaskStatus.FINISHING, TaskStatus.GONE)
 
 
@@ -111,9 +114,13 @@ def ending(attempt: Attempt, tasks: Sequence[Task]) -> Ending:
         return Ending(AttemptOutcome.CANCELLED, "cancelled")
     failed = [task for task in tasks if failure_class(task) is not None]
     lost = [task for task in failed if failure_class(task) == "node_failure"]
+    if attempt.stop_reason in (PREEMPTED, SUSPENDED) and failed:
+        failed, lost = [task for task in failed if _failed_by_itself(task)], []
+        if not failed:
+            return Ending(AttemptOutcome.PREEMPTED, "preempted")
     if lost:
         return Ending(AttemptOutcome.NODE_FAILURE, "node_failure", None, _evidence(lost[0]))
-    if attempt.stop_reason in ("requeue", "preempted", "drained"):
+    if attempt.stop_reason in ("requeue", "drained"):
         return Ending(AttemptOutcome.PREEMPTED, "preempted")
     if not failed:
         return Ending(AttemptOutcome.SUCCEEDED, None, 0)
@@ -129,6 +136,20 @@ def ending(attempt: Attempt, tasks: Sequence[Task]) -> Ending:
     if found == "time_limit" or attempt.stop_reason == "time_limit":
         return Ending(AttemptOutcome.TIMED_OUT, "time_limit", first.exit_code, _evidence(first))
     return Ending(AttemptOutcome.FAILED, found, first.exit_code, _evidence(first))
+
+
+def _failed_by_itself(task: Task) -> bool:
+    """Whether the failure of a task that had to make room is its own.
+
+    What was told to go and ends with a bad code, or by a signal, ends because of that (as do
+    ranks that lose their peers), and so does what never started; the memory or time that it used
+    up is its own.
+    """
+    found = failure_class(task)
+    if found in ("out_of_memory", "time_limit"):
+        return True
+    told = task.exit_code is not None or task.signal is not None or task.failure_class is not None
+    return told and not task.stopped and found != "node_failure"
 
 
 def _when(task: Task) -> tuple[datetime, datetime, int]:

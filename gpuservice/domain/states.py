@@ -133,6 +133,7 @@ JOB_TABLE: tuple[Row, ...] = (
     (_J.PREEMPTING, "suspend", _J.HELD),
     (_J.PREEMPTING, "succeed", _J.SUCCEEDED),
     (_J.PREEMPTING, "fail", _J.FAILED),
+    (_J.PREEMPTING, "time_out", _J.TIMED_OUT),
     *(
         (live, "cancel", _J.CANCELLING)
         for live in (_J.HELD, _J.QUEUED, _J.STARTING, _J.RUNNING, _J.PREEMPTING)

@@ -11,8 +11,25 @@ from gpuservice.domain.inventory import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cohort(Row):
+    """Queues that use each other's idle GPUs. ``projects``: whose queues may be in it (or ``*``);
+    the operator's cloud-wide ones may be in any."""
+
+    name: str
+    projects: tuple[str, ...] = ("*",)
+
+    def takes(self, project_id: str | None) -> bool:
+        """Whether a queue of ``project_id`` (None: a cloud-wide one) may be in it."""
+        return project_id is None or "*" in self.projects or project_id in self.projects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue(Row):
-    """Where jobs wait. ``project_id`` null: the operator's, open to ``projects`` (or ``*``)."""
+    """Where jobs wait. ``project_id`` null: the operator's, open to ``projects`` (or ``*``).
+
+    ``cohort`` is the name of one; ``nominal``, ``borrowing_limit`` and ``lending_limit`` are GPUs
+    by type (absent: no bound).
+    """
 
     project_id: str | None
     name: str
@@ -30,6 +47,11 @@ class Queue(Row):
     placement: str = "pack"
     name_key: str | None = None  # project/name, carries uniqueness (null project: "*/name")
 
+    @property
+    def counted_types(self) -> frozenset[str]:
+        """The GPU types of which it says how many are its own, lent or borrowed."""
+        return frozenset({*self.nominal, *self.borrowing_limit, *self.lending_limit})
+
     def open_to(self, project_id: str) -> bool:
         """Whether jobs of ``project_id`` may be put here."""
         if self.project_id == project_id:
@@ -45,6 +67,10 @@ class Job(Row):
     ``waiting_elements`` and ``live_elements`` count elements that wait or run (a job without an
     array has one element, 0); both, and the ``*_elements`` of ended ones, change by relative
     updates. ``next_index`` is the first array element that never started.
+
+    ``due_at``: from when on it is promised a start; ``promised_since``, ``promised_start_at``: when
+    it first got a promise, and of which start; ``claimed``: something is being preempted for it;
+    ``preempted_count``: how often it lost its place (of an array: its elements together).
     """
 
     project_id: str
@@ -84,6 +110,11 @@ class Job(Row):
     waiting_position: int | None = None
     waiting_estimated_start_at: datetime | None = None
     delete_requested: bool = False
+    preempted_count: int = 0
+    promised_since: datetime | None = None
+    promised_start_at: datetime | None = None
+    due_at: datetime | None = None
+    claimed: bool = False
 
     @property
     def is_array(self) -> bool:
@@ -112,6 +143,7 @@ class JobElement:
     ended_at: datetime | None = None
     failure_class: str | None = None
     exit_code: int | None = None
+    preempted_count: int = 0
     version: int = 1
 
 
@@ -149,6 +181,7 @@ class Attempt:
     master_address: str | None = None
     master_port: int | None = None
     promised_end_at: datetime | None = None
+    preempted_for: str | None = None  # the job that it has to make room for
     version: int = 1
 
 
@@ -158,7 +191,8 @@ class Task:
 
     ``action`` is what the node is told (``run`` or ``stop``); ``status`` what it last said.
     ``counted_gpus`` are the milli-GPUs that count against the job's project (0 on its own pool).
-    Times ``claimed_*`` are the agent's own; ``gone_at`` is the server's.
+    Times ``claimed_*`` are the agent's own; ``gone_at`` is the server's. ``stopped``: it
+    ended after it was told to.
     """
 
     id: str
@@ -181,6 +215,7 @@ class Task:
     signal: int | None = None
     oom: bool = False
     timed_out: bool = False
+    stopped: bool = False
     failure_class: str | None = None
     failure_evidence: str | None = None
     created_at: datetime
@@ -191,7 +226,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A share of one device held by one task. ``released_at`` null while held."""
+    """A share of one device held by one task. ``released_at`` null while held.
+
+    Kept when its job is deleted, since it is the account: so queue and user stand here too.
+    """
 
     id: str
     task_id: str
@@ -202,6 +240,8 @@ class Allocation:
     milli: int
     allocated_at: datetime
     released_at: datetime | None = None
+    queue_id: str | None = None
+    user_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,16 @@ _NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
     "nodes": ("nodes of pools", {"list": "reader", "show": "reader", "act": "member"}),
+    "cohorts": (
+        "cohorts of queues",
+        {
+            "list": "admin",
+            "show": "admin",
+            "create": "admin",
+            "change": "admin",
+            "delete": "admin",
+        },
+    ),
     "queues": (
         "queues",
         {

@@ -3,40 +3,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.dependencies import MET, verdict
-from gpuservice.domain.health import usable
-from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
-from gpuservice.domain.isolation import one_project_at_a_time, unproved
+from gpuservice.domain.inventory import Device, Node, Pool
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.pools import IN_SIZE, serves
-from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
+from gpuservice.domain.pools import IN_SIZE
+from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, WaitingJob
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus, QueueStatus
+from gpuservice.domain.work import Queue
 from gpuservice.planner import snapshot as plan_input
+from gpuservice.scheduler.cluster_state import COMING, node_state, pool_state, queue_state
+from gpuservice.scheduler.running_state import held_milli, request_of, running_gangs
+from gpuservice.scheduler.usage import Reading
 
-_COMING = (
-    NodeStatus.REQUESTED,
-    NodeStatus.BUILDING,
-    NodeStatus.CONFIGURING,
-    NodeStatus.CHECKING,
-    NodeStatus.REPAIRING,
-)
+#: (due, promised since), as noted with a job.
+Note = tuple[datetime | None, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A snapshot, and the rows that committing a plan of it needs."""
+    """A snapshot, and the rows that committing a plan of it needs.
+
+    ``unclaimed``: waiting jobs for which something was preempted of which nothing is left.
+    """
 
     snapshot: plan_input.Snapshot
     nodes: Mapping[str, Node]
     pools: Mapping[str, Pool]
+    unclaimed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """``protected_s``: how long a start is protected; ``default_runtime_s``: of jobs without a
+    limit. ``leads``: this process alone notes things with jobs and says so (``note``), so they need
+    not be read each time."""
+
+    protected_s: float = 0.0
+    half_life_s: float = 7 * 86400.0
+    default_runtime_s: int | None = None
+    leads: bool = False
 
 
 class Collector:
@@ -46,11 +59,28 @@ class Collector:
     :param defaults: quota limits of projects without their own, in stored units.
     """
 
-    def __init__(self, defaults: Mapping[str, int]) -> None:
+    def __init__(
+        self, defaults: Mapping[str, int], settings: CollectSettings = CollectSettings()
+    ) -> None:
         self._defaults = defaults
+        self._settings = settings
+        self._usage = Reading(settings.half_life_s)
         self._specs: dict[str, JobSpec] = {}
+        self._wants: dict[str, tuple[plan_input.Request, int]] = {}
         self._rows: dict[str, WaitingJob] = {}
         self._made: dict[str, tuple[WaitingJob, bool, plan_input.PendingJob]] = {}
+
+    def forget(self) -> None:
+        """Others may have led meanwhile: read everything anew."""
+        self._rows, self._made = {}, {}
+        self._usage = Reading(self._settings.half_life_s)
+
+    def note(self, notes: Mapping[str, Note]) -> None:
+        """Noted with jobs, without a change of their version."""
+        for ident, (due, since) in notes.items():
+            row = self._rows.get(ident)
+            if row is not None:
+                self._rows[ident] = replace(row, due_at=due, promised_since=since)
 
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
@@ -64,47 +94,44 @@ class Collector:
             for node in uow.nodes.find(Where("status", "in", tuple(IN_SIZE)))
             if node.pool_id in pools
         ]
-        devices: dict[str, list[Device]] = {}
-        for device in uow.devices.find(Where("node_id", "notnull"), order=(("ordinal", "asc"),)):
-            devices.setdefault(str(device.node_id), []).append(device)
-        hosts = {host.id: host for host in uow.hosts.find()}
         flavors = {row.id: row for row in uow.flavors.find()}
         types = {row.name: row for row in uow.gpu_types.find()}
-        live = uow.scheduling.live_tasks()
+        queues = uow.queues.find(order=(("id", "asc"),))
+        gangs, tasks = uow.scheduling.live_gangs(), uow.scheduling.live_tasks()
+        usage, ratio = self._usage.read(uow, gangs, held_milli(tasks))
         snapshot = plan_input.Snapshot(
             now=now.timestamp(),
-            nodes=tuple(
-                _node(
-                    node,
-                    pools[node.pool_id],
-                    devices.get(node.id, []),
-                    hosts.get(str(node.host_id)),
-                )
-                for node in nodes
-                if node.status not in _COMING and node.status != NodeStatus.ERROR
-            ),
+            nodes=_nodes(uow, nodes, pools),
             pools=tuple(
-                _pool(pool, flavors[pool.flavor_id], types, nodes)
+                pool_state(pool, flavors[pool.flavor_id], types, nodes)
                 for pool in pools.values()
                 if pool.flavor_id in flavors
             ),
             queues=tuple(
-                plan_input.QueueState(
-                    queue.id,
-                    tuple(
-                        one
-                        for one in queue.pool_ids
-                        if one in pools and serves(pools[one], queue.project_id)
-                    ),
-                    queue.status != QueueStatus.CLOSED,
-                )
-                for queue in uow.queues.find(order=(("id", "asc"),))
+                queue_state(queue, pools, self._settings.default_runtime_s) for queue in queues
             ),
-            pending=self._pending(uow, now),
-            running=_running(live),
+            pending=self._pending(uow, now, queues),
+            running=self._running(uow, gangs, tasks),
             headroom=self._headroom(uow),
+            usage=usage,
+            limit_ratio=ratio,
         )
-        return Collected(snapshot, {node.id: node for node in nodes}, pools)
+        going = {gang.preempted_for for gang in gangs}
+        unclaimed = (row.id for row in self._rows.values() if row.claimed and row.id not in going)
+        return Collected(snapshot, {node.id: node for node in nodes}, pools, tuple(unclaimed))
+
+    def _running(
+        self, uow: UnitOfWork, gangs: Sequence[LiveGang], tasks: Sequence[LiveTask]
+    ) -> tuple[plan_input.RunningGang, ...]:
+        """Live attempts, with what their jobs asked for, which is read once."""
+        jobs = {gang.job_id for gang in gangs}
+        self._wants = {ident: self._wants[ident] for ident in jobs & self._wants.keys()}
+        for ident in jobs & self._specs.keys():
+            self._wants.setdefault(ident, _wanted(self._specs[ident]))
+        missing = sorted(jobs - self._wants.keys())
+        for ident, spec in uow.scheduling.specs(missing).items():
+            self._wants[ident] = _wanted(JobSpec.from_dict(spec))
+        return running_gangs(gangs, tasks, self._wants, self._settings.protected_s)
 
     def spec_of(self, job_id: str, spec: Mapping[str, Any]) -> JobSpec:
         """The typed spec of a job, kept."""
@@ -113,11 +140,15 @@ class Collector:
         return self._specs[job_id]
 
     # -- pending ---------------------------------------------------------------------------
-    def _pending(self, uow: UnitOfWork, now: datetime) -> tuple[plan_input.PendingJob, ...]:
+    def _pending(
+        self, uow: UnitOfWork, now: datetime, queues: Sequence[Queue]
+    ) -> tuple[plan_input.PendingJob, ...]:
         waiting = self._waiting(uow)
         others = self._others(uow)
-        closed = {queue.id for queue in uow.queues.find(Where("status", "eq", QueueStatus.CLOSED))}
+        closed = {queue.id for queue in queues if queue.status == QueueStatus.CLOSED}
         backing_off = uow.elements.backing_off(now)
+        arrays = any(job.array_size is not None and job.preempted_count for job in waiting)
+        lost = uow.scheduling.most_preempted() if arrays else {}
         made = self._made
         self._made = {}
         pending: list[plan_input.PendingJob] = []
@@ -130,6 +161,8 @@ class Collector:
                 continue
             spec = self._specs[job.id]
             one = _pending_job(job, spec, now, others, shut, backing_off.get(job.id, 0))
+            if job.array_size is not None:
+                one = replace(one, preempted=lost.get(job.id, 0))
             if not spec.depends_on and job.not_before is None and job.array_size is None:
                 # Nothing but the row and the queue decides: good until the row changes.
                 self._made[job.id] = (job, shut, one)
@@ -152,6 +185,15 @@ class Collector:
         for ident, spec in uow.scheduling.specs(missing).items():
             self.spec_of(ident, spec)
         self._rows = rows
+        if not self._settings.leads:
+            known = uow.scheduling.notes()
+            self.note(
+                {
+                    ident: known.get(ident, (None, None))
+                    for ident, row in rows.items()
+                    if (row.due_at, row.promised_since) != known.get(ident, (None, None))
+                }
+            )
         return [rows[ident] for ident, _ in versions if ident in rows and ident in self._specs]
 
     def _others(self, uow: UnitOfWork) -> dict[str, tuple[str, bool]]:
@@ -178,22 +220,6 @@ class Collector:
                 if (project, name) not in quota:
                     left[project, name] = limit
         return left
-
-
-def request_of(spec: JobSpec) -> plan_input.Request:
-    """The planner's shape of a spec."""
-    return plan_input.Request(
-        count=spec.count,
-        min_count=spec.min_count,
-        gpu_milli=spec.gpu_milli,
-        gpu_memory_mib=spec.gpu_memory_mib,
-        gpu_types=spec.gpu_types,
-        min_gpu_memory_mib=spec.min_gpu_memory_mib,
-        vcpus=spec.vcpus,
-        memory_mib=spec.memory_mib,
-        within=spec.within,
-        required=spec.required,
-    )
 
 
 def _pending_job(
@@ -235,78 +261,36 @@ def _pending_job(
         elements=max(elements, 0),
         blocked=blocked,
         facts=facts,
+        kind=job.kind,
+        preemptible=job.preemptible,
+        deadline=_seconds(job.deadline_at),
+        due=_seconds(job.due_at),
+        promised=_seconds(job.promised_since),
+        claimed=job.claimed,
+        preempted=job.preempted_count,
     )
 
 
-def _node(node: Node, pool: Pool, devices: list[Device], host: Host | None) -> plan_input.NodeState:
-    return plan_input.NodeState(
-        id=node.id,
-        pool_id=node.pool_id,
-        vcpus=node.vcpus,
-        memory_mib=node.memory_mib,
-        devices=tuple(
-            plan_input.DeviceState(
-                id=device.id,
-                gpu_type=device.gpu_type,
-                memory_mib=device.memory_mib,
-                used_milli=device.used_milli,
-                healthy=usable(node, device),
-                link_group=device.link_group,
-                occupant=device.occupant_project_id,
-            )
-            for device in devices
-        ),
-        used_vcpus=node.used_vcpus,
-        used_memory_mib=node.used_memory_mib,
-        live_tasks=node.live_tasks,
-        ready=node.status == NodeStatus.READY,
-        isolation_node=one_project_at_a_time(pool.isolation, node.capabilities),
-        unproved=unproved(node.capabilities) if pool.isolation == "device" else (),
-        occupant=node.occupant_project_id,
-        link_domain=host.link_domain if host else None,
-        rack=host.rack if host else None,
-        zone=host.zone if host else None,
-    )
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
-def _pool(
-    pool: Pool, flavor: Flavor, types: Mapping[str, GpuType], nodes: list[Node]
-) -> plan_input.PoolState:
-    mine = [node for node in nodes if node.pool_id == pool.id]
-    gpu_type = types.get(flavor.gpu_type)
-    return plan_input.PoolState(
-        id=pool.id,
-        project_id=pool.project_id,
-        max_nodes=pool.max_nodes,
-        template=plan_input.NodeTemplate(
-            flavor.gpu_type,
-            flavor.gpu_count,
-            gpu_type.memory_mib if gpu_type else 0,
-            flavor.vcpus,
-            flavor.memory_mib,
-        ),
-        autoscale=pool.autoscale,
-        size=len(mine),
-        coming=sum(node.status in _COMING for node in mine),
-        isolation_node=pool.isolation != "none",
-    )
+def _wanted(spec: JobSpec) -> tuple[plan_input.Request, int]:
+    return request_of(spec), spec.grace_period_s
 
 
-def _running(live: list[LiveTask]) -> tuple[plan_input.RunningGang, ...]:
-    gangs: dict[str, list[LiveTask]] = {}
-    for task in live:
-        gangs.setdefault(task.attempt_id, []).append(task)
+def _nodes(
+    uow: UnitOfWork, nodes: Sequence[Node], pools: Mapping[str, Pool]
+) -> tuple[plan_input.NodeState, ...]:
+    """The nodes that are there, with their devices and where their hosts stand."""
+    devices: dict[str, list[Device]] = {}
+    for device in uow.devices.find(Where("node_id", "notnull"), order=(("ordinal", "asc"),)):
+        devices.setdefault(str(device.node_id), []).append(device)
+    hosts = {host.id: host for host in uow.hosts.find()}
     return tuple(
-        plan_input.RunningGang(
-            tasks[0].job_id,
-            tasks[0].project_id,
-            tuple(
-                plan_input.TaskPlacement(
-                    task.rank, task.node_id, task.shares, task.vcpus, task.memory_mib
-                )
-                for task in tasks
-            ),
-            tasks[0].promised_end_at.timestamp() if tasks[0].promised_end_at else None,
+        node_state(
+            node, pools[node.pool_id], devices.get(node.id, []), hosts.get(str(node.host_id))
         )
-        for tasks in gangs.values()
+        for node in nodes
+        if node.status not in COMING and node.status != NodeStatus.ERROR
     )

@@ -30,6 +30,10 @@ LOG = logging.getLogger(__name__)
 BATCH = 64
 
 
+#: What a job that starts has no use for any more.
+_KEPT_PROMISE = {"promised_since": None, "promised_start_at": None, "claimed": False}
+
+
 @dataclass(slots=True)
 class Outcome:
     """What became of the starts of a plan."""
@@ -267,6 +271,7 @@ def _single_start(gang: Gang) -> dict[str, Any]:
         "live_elements": 1,
         "not_before": None,
         **NOT_WAITING,
+        **_KEPT_PROMISE,
     }
 
 
@@ -304,6 +309,7 @@ def _write_arrays(uow: UnitOfWork, arrays: Sequence[Gang], now: datetime) -> Non
             "next_index": max(
                 [job.next_index, *(gang.index + 1 for gang in gangs if gang.attempt.number == 1)]
             ),
+            **_KEPT_PROMISE,
         }
         if job.started_at is None:
             values["started_at"] = now

@@ -94,7 +94,7 @@ class GangBuilder:
         for placed in start.tasks:
             task = self._task(placed, attempt, pool, job)
             tasks.append(task)
-            allocations.extend(self._allocations(placed, task))
+            allocations.extend(self._allocations(placed, task, job))
         detail: dict[str, Any] = {
             "attempt": number,
             "tasks": len(tasks),
@@ -175,7 +175,7 @@ class GangBuilder:
             created_at=self._now,
         )
 
-    def _allocations(self, placed: TaskPlacement, task: Task) -> Sequence[Allocation]:
+    def _allocations(self, placed: TaskPlacement, task: Task, job: Job) -> Sequence[Allocation]:
         return [
             Allocation(
                 id=self._ids.new(),
@@ -186,6 +186,8 @@ class GangBuilder:
                 project_id=task.project_id,
                 milli=milli,
                 allocated_at=self._now,
+                queue_id=job.queue_id,
+                user_id=job.user_id,
             )
             for device_id, milli in placed.devices
         ]

@@ -14,12 +14,15 @@ from gpuservice.domain.errors import Busy, StaleEpoch
 from gpuservice.domain.ports import Clock, Hint, Hints
 from gpuservice.domain.ports_store import Store, UnitOfWork, Where
 from gpuservice.planner.plan import plan
-from gpuservice.planner.plan_types import Waiting
-from gpuservice.planner.snapshot import Policy
-from gpuservice.scheduler.collect import Collector
-from gpuservice.scheduler.commit import Committer
+from gpuservice.planner.plan_types import Plan, Waiting
+from gpuservice.scheduler.collect import Collected, Collector
+from gpuservice.scheduler.commit import Committer, Outcome
 from gpuservice.scheduler.explaining import Explaining
 from gpuservice.scheduler.leadership import Leadership
+from gpuservice.scheduler.noting import Noting
+from gpuservice.scheduler.policy import policy_of
+from gpuservice.scheduler.preempting import Preempting
+from gpuservice.scheduler.usage import Folding
 
 LOG = logging.getLogger(__name__)
 
@@ -29,6 +32,8 @@ SHARD = "all"
 EXPLAIN_EVERY = 8
 #: But so long (seconds) after its end at the latest: a new job is told why it waits.
 EXPLAIN_WITHIN_S = 4.0
+#: What has ended is reckoned in so often (seconds).
+FOLD_EVERY_S = 10.0
 
 
 class Scheduler:
@@ -42,16 +47,22 @@ class Scheduler:
         conf: cfg.ConfigOpts,
         collector: Collector,
         committer: Committer,
+        preempting: Preempting,
         leadership: Leadership,
     ) -> None:
         self._store = store
         self._hints = hints
         self._clock = clock
         self._conf = conf.scheduler
+        self._policies = {flag: policy_of(conf, explain=flag) for flag in (True, False)}
         self._collector = collector
         self._committer = committer
         self._leadership = leadership
         self._explaining = Explaining(store)
+        self._preempting = preempting
+        self._noting = Noting(store, SHARD)
+        self._folding = Folding(store, SHARD, conf.scheduler.usage_half_life_s)
+        self._fold_from = float("-inf")
         self._led: int | None = None
         self._explain_from = float("-inf")
         self._beside: ThreadPoolExecutor | None = None
@@ -65,13 +76,15 @@ class Scheduler:
         if epoch != self._led:
             # Another may have led meanwhile, and forgotten what this process wrote.
             self._led, self._explaining = epoch, Explaining(self._store)
+            self._collector.forget()
+        if not self._fold(epoch):
+            return False
         collected = self._store.read(self._collector.collect)
         began = self._clock.monotonic()
         explain = began >= self._explain_from and (self._saving is None or self._saving.done())
-        made = plan(collected.snapshot, self.policy(explain))
+        made = plan(collected.snapshot, self._policies[explain])
         try:
-            outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
-            self._resize(epoch, made.wanted)
+            outcome = self._commit(epoch, made, collected)
         except StaleEpoch:
             self._leadership.step_down()
             return False
@@ -84,6 +97,41 @@ class Scheduler:
             self._explain_from = began + self._conf.interval_s
             self._explain(made.waiting, began)
         return bool(outcome.started or outcome.overtaken)
+
+    def _commit(self, epoch: int, made: Plan, collected: Collected) -> Outcome:
+        """Everything that a plan says, each part in transactions of its own under the epoch:
+        starts, whom to preempt, sizes of pools, and what is noted with jobs that wait on."""
+        outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
+        gone = set(outcome.started)
+        preempted = self._preempting.commit(epoch, made.preemptions)
+        outcome.overtaken.extend(preempted.overtaken)
+        # What was freed for them was theirs in this plan: now they wait like everybody.
+        self._preempting.unclaim(
+            epoch, sorted(set(collected.unclaimed) - gone - set(preempted.claimed))
+        )
+        self._resize(epoch, made.wanted)
+        snapshot = collected.snapshot
+        self._collector.note(self._noting.keep(epoch, made, snapshot.now, snapshot.pending, gone))
+        return outcome
+
+    def _fold(self, epoch: int) -> bool:
+        """Reckon in what has ended, now and then; whether this process still leads. A fault in it
+        keeps no job waiting."""
+        now = self._clock.monotonic()
+        if now < self._fold_from:
+            return True
+        self._fold_from = now + FOLD_EVERY_S
+        try:
+            if self._folding.fold(epoch):
+                self._fold_from = now
+        except StaleEpoch:
+            self._leadership.step_down()
+            return False
+        except Busy as busy:
+            LOG.warning("Reckoning of use waits: %s", busy.detail)
+        except Exception:
+            LOG.exception("Reckoning of use failed; it is tried again")
+        return True
 
     def _explain(self, waiting: Sequence[Waiting], began: float) -> None:
         """Keep the explanations: beside the next passes where this is a program."""
@@ -100,14 +148,6 @@ class Scheduler:
             save()
         else:
             self._saving = self._beside.submit(_safely, "Explaining", save)
-
-    def policy(self, explain: bool) -> Policy:
-        """The planner's policy by configuration."""
-        return Policy(
-            promises=self._conf.promises,
-            explain=explain,
-            counterfactuals=self._conf.counterfactuals,
-        )
 
     def _resize(self, epoch: int, wanted: Mapping[str, int]) -> None:
         if not wanted:

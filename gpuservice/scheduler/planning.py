@@ -14,8 +14,9 @@ from gpuservice.domain.ports_store import Store
 from gpuservice.domain.work import Job
 from gpuservice.planner.plan import plan
 from gpuservice.planner.snapshot import PendingJob, Policy
-from gpuservice.scheduler.collect import Collected, Collector, request_of
+from gpuservice.scheduler.collect import Collected, Collector
 from gpuservice.scheduler.explaining import body_of
+from gpuservice.scheduler.running_state import request_of
 
 #: A dry run waits this long (seconds) for the one before it.
 _PATIENCE_S = 2.0
@@ -52,6 +53,9 @@ class SnapshotPlanning:
             queued_at=snapshot.now,
             sequence=int(snapshot.now * 1e6),
             max_runtime_s=job.max_runtime_s,
+            kind=job.kind,
+            preemptible=job.preemptible,
+            deadline=None if job.deadline_at is None else job.deadline_at.timestamp(),
         )
         policy = replace(self._policy, explain=True, focus=_NEW)
         made = plan(replace(snapshot, pending=(*snapshot.pending, pending)), policy)

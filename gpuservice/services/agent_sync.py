@@ -308,6 +308,7 @@ def _end(task: Task, report: Mapping[str, Any]) -> TaskEnd:
         signal=report.get("signal"),
         oom=bool(report.get("oom")),
         timed_out=bool(report.get("timed_out")),
+        stopped=bool(report.get("stopped")),
         failure_class=failure.get("class"),
         failure_evidence=failure.get("evidence"),
         claimed_started_at=started,

@@ -120,6 +120,12 @@ class GpuTypes(Catalogue):
             used += uow.devices.count(Where("gpu_type", "eq", row.name))
             if used:
                 raise Conflict(f"The GPU type {row.name!r} is in use by {used} flavors or devices.")
+            naming = [queue.name for queue in uow.queues.find() if row.name in queue.counted_types]
+            if naming:
+                raise Conflict(
+                    f"The GPU type {row.name!r} has a number in {len(naming)} queues, like "
+                    f"{min(naming)!r}."
+                )
             uow.gpu_types.remove(ident)
             self._note(uow, caller, "gpu_type.delete", "gpu_type", ident)
 

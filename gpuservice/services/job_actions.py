@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be done to a job: cancel, hold, release, requeue; of arrays also to some elements."""
+"""What may be done to a job: cancel, hold, release, requeue, suspend, resume."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpuservice.domain.errors import Conflict, Invalid, InvalidTransition
 from gpuservice.domain.happenings import happening, status_change
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
+from gpuservice.domain.progress import SUSPENDED
 from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
 from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Attempt, Job, JobElement
@@ -24,6 +25,7 @@ _AT_ONCE = 500
 #: Characters of indices that an event has at most, as those of a request.
 _TEXT = 4096
 _WAITS = (JobStatus.QUEUED, JobStatus.HELD)
+_RUNS = (JobStatus.STARTING, JobStatus.RUNNING, JobStatus.PREEMPTING)
 
 
 def indices_of(text: str, size: int) -> list[int]:
@@ -89,7 +91,7 @@ class JobActions:
         self._deps = deps
 
     def act(self, caller: Caller, ident: str, action: str, indices: str | None) -> None:
-        """Do one of cancel, hold, release, requeue."""
+        """Do one of cancel (also of some elements), hold, release, requeue, suspend, resume."""
 
         def work(uow: UnitOfWork) -> None:
             job = owned(uow.jobs, caller, ident, "job", lock=True)
@@ -100,6 +102,8 @@ class JobActions:
                     self._cancel_some(uow, caller, job, indices)
             elif action == "requeue":
                 self._requeue(uow, caller, job)
+            elif action == "suspend":
+                self._suspend(uow, caller, job)
             else:
                 self.set_hold(uow, caller, job, action == "hold")
 
@@ -112,6 +116,11 @@ class JobActions:
         if job.status in JOB_ENDED or job.status == JobStatus.CANCELLING:
             raise InvalidTransition("job", job.status, "hold" if hold else "release")
         if job.on_hold == hold:
+            return
+        if job.status == JobStatus.PREEMPTING and not hold:
+            # It was suspended and still stops; then it waits again.
+            uow.jobs.change(job.id, {"on_hold": False, "status_reason": None})
+            self._event(uow, caller, job, "resume_requested", job.status, job.status)
             return
         if not job.waiting_elements:
             raise Conflict(f"The job is {job.status}: nothing of it waits.")
@@ -171,11 +180,7 @@ class JobActions:
         }
         waiting = [index for index in wanted if _element_waits(job, index, rows.get(index))]
         self._end_waiting(uow, job, waiting, rows)
-        live = [
-            index
-            for index in wanted
-            if index in rows and rows[index].status in (JobStatus.STARTING, JobStatus.RUNNING)
-        ]
+        live = [index for index in wanted if index in rows and rows[index].status in _RUNS]
         for part in _parts(live):
             self._stop(
                 uow,
@@ -252,8 +257,30 @@ class JobActions:
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
 
+    def _suspend(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
+        """Stop what runs of it as before a preemption; all of it is held from then on."""
+        if job.status in JOB_ENDED or job.status == JobStatus.CANCELLING:
+            raise InvalidTransition("job", job.status, "suspend")
+        if job.on_hold and (job.status == JobStatus.PREEMPTING or job.status_reason == SUSPENDED):
+            return
+        if not job.live_elements:
+            raise Conflict(f"The job is {job.status}: nothing of it runs. It may be held instead.")
+        values: dict[str, Any] = {"on_hold": True, "status_reason": SUSPENDED}
+        if job.status != JobStatus.PREEMPTING:
+            values["status"] = JOB.after(job.status, "preempt")
+            self._event(uow, caller, job, "preempting", job.status, values["status"], SUSPENDED)
+        uow.jobs.change(job.id, values)
+        live = uow.attempts.find(Where("job_id", "eq", job.id), Where("live", "eq", 1))
+        if job.is_array:
+            uow.elements.change_where(
+                job.id,
+                {"status": JobStatus.PREEMPTING},
+                Where("status", "in", (JobStatus.STARTING, JobStatus.RUNNING)),
+            )
+        self._stop(uow, live, SUSPENDED)
+
     def _requeue(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
-        if job.status in _WAITS:
+        if job.status in _WAITS or job.status == JobStatus.PREEMPTING:
             return
         if job.status not in (JobStatus.STARTING, JobStatus.RUNNING):
             raise InvalidTransition("job", job.status, "requeue")
@@ -279,6 +306,7 @@ class JobActions:
         event: str,
         before: str,
         after: str,
+        reason: str | None = None,
     ) -> None:
         uow.events.add(
             status_change(
@@ -291,5 +319,6 @@ class JobActions:
                 before,
                 after,
                 project_id=job.project_id,
+                reason=reason,
             )
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuservice.domain.context import Caller, cause_of
-from gpuservice.domain.errors import Conflict, Forbidden, NotFound, UnknownReference
+from gpuservice.domain.errors import Conflict, NotFound, UnknownReference
 from gpuservice.domain.happenings import happening
 from gpuservice.domain.merge_patch import merged
 from gpuservice.domain.pools import serves
@@ -18,10 +18,14 @@ from gpuservice.domain.states import POOL_COUNTED
 from gpuservice.domain.work import Queue
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
+from gpuservice.services.queue_rules import (
+    check_manager,
+    check_one_cohort,
+    check_own_pools,
+    check_types,
+    cohort_name,
+)
 from gpuservice.services.visibility import UUID, check_generation, visible_page
-
-#: What a manager may change of a queue of the own project; the rest is the admin's.
-MANAGERS_FIELDS = frozenset({"kinds", "status", "pools"})
 
 
 class Queues:
@@ -59,19 +63,21 @@ class Queues:
             values = {
                 name: value
                 for name, value in body.items()
-                if name not in ("pools", "project_id", "projects")
+                if name not in ("pools", "project_id", "projects", "cohort")
             }
+            check_types(uow, body)
             row = Queue(
                 id=self._deps.ids.new(),
                 created_at=uow.now(),
                 updated_at=uow.now(),
                 project_id=project,
                 projects=tuple(body.get("projects", ())),
+                cohort=cohort_name(uow, body.get("cohort"), project),
                 pool_ids=self._pools(uow, body.get("pools", ()), project),
                 name_key=_name_key(project, body["name"]),
                 **values,
             )
-            self._check_cohort(uow, row)
+            check_one_cohort(uow, row)
             uow.queues.add(row)
             self._note(uow, caller, "queue.create", row)
             once.keep(uow, row)
@@ -89,14 +95,17 @@ class Queues:
         def work(uow: UnitOfWork) -> Queue:
             row = _queue(uow, caller, ident, lock=True)
             check_generation(row, generation)
-            _check_manager(caller, row, patch)
+            check_manager(caller, row, patch)
             values = {
                 name: _written(row, name, value) for name, value in patch.items() if name != "pools"
             }
+            check_types(uow, patch)
+            if "cohort" in patch:
+                values["cohort"] = cohort_name(uow, patch["cohort"], row.project_id)
             if "pools" in patch:
                 values["pool_ids"] = self._pools(uow, patch["pools"], row.project_id)
-                _check_own_pools(uow, caller, row, values["pool_ids"])
-            self._check_cohort(uow, replace(row, **values))
+                check_own_pools(uow, caller, row, values["pool_ids"])
+            check_one_cohort(uow, replace(row, **values))
             if "name" in values:
                 values["name_key"] = _name_key(row.project_id, values["name"])
             uow.queues.change(ident, values, edit=True)
@@ -144,21 +153,6 @@ class Queues:
             chosen.append(rows[0].id)
         return tuple(chosen)
 
-    @staticmethod
-    def _check_cohort(uow: UnitOfWork, row: Queue) -> None:
-        """A pool serves queues of at most one cohort: whoever changes that waits for its pools."""
-        if not row.cohort:
-            return
-        uow.pools.get_many(row.pool_ids, lock=True)
-        for other in uow.queues.find():
-            shared = set(other.pool_ids) & set(row.pool_ids)
-            if other.id != row.id and shared and other.cohort not in (None, row.cohort):
-                raise Conflict(
-                    f"The pool {min(shared)!r} serves queues of the cohort {other.cohort!r}; "
-                    "a pool serves one cohort.",
-                    pointer="/queue/cohort",
-                )
-
     def _note(
         self,
         uow: UnitOfWork,
@@ -188,19 +182,6 @@ def _written(row: Queue, name: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_own_pools(
-    uow: UnitOfWork, caller: Caller, row: Queue, pool_ids: tuple[str, ...]
-) -> None:
-    """A manager adds pools of the own project; another's, even a shared one, is the admin's."""
-    if caller.is_admin:
-        return
-    added = uow.pools.get_many(set(pool_ids) - set(row.pool_ids))
-    if any(pool.project_id != caller.project_id for pool in added):
-        raise Forbidden(
-            "Pools of another project are added to a queue by the operator.", pointer="/queue/pools"
-        )
-
-
 def _name_key(project_id: str | None, name: str) -> str:
     return f"{project_id or '*'}/{name}"
 
@@ -214,14 +195,3 @@ def _queue(uow: UnitOfWork, caller: Caller, ident: str, *, lock: bool = False) -
     if row is None or not _sees(caller, row):
         raise NotFound.of("queue", ident)
     return row
-
-
-def _check_manager(caller: Caller, row: Queue, patch: Mapping[str, Any]) -> None:
-    if caller.is_admin:
-        return
-    beyond = sorted(set(patch) - MANAGERS_FIELDS)
-    if row.project_id != caller.project_id or beyond:
-        name = beyond[0] if beyond else "queue"
-        raise Forbidden(
-            f"Changing {name!r} of this queue is the operator's.", pointer=f"/queue/{name}"
-        )

@@ -9,6 +9,7 @@ from gpuservice.services.agent_data import AgentData
 from gpuservice.services.agent_nodes import AgentNodes
 from gpuservice.services.agent_sync import AgentSync
 from gpuservice.services.catalogue import Devices, Flavors, GpuTypes, Processes
+from gpuservice.services.cohorts import Cohorts
 from gpuservice.services.deps import Deps
 from gpuservice.services.events import Events
 from gpuservice.services.hosts import Hosts
@@ -32,6 +33,7 @@ class Services:
     flavors: Flavors
     pools: Pools
     nodes: Nodes
+    cohorts: Cohorts
     queues: Queues
     quotas: Quotas
     events: Events
@@ -57,6 +59,7 @@ def build(deps: Deps) -> Services:
         Flavors(deps),
         Pools(deps),
         Nodes(deps),
+        Cohorts(deps),
         Queues(deps),
         Quotas(deps),
         Events(deps),

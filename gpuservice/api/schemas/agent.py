@@ -76,6 +76,7 @@ _REPORT = record(
     signal=maybe(whole(0, 255)),
     oom={"type": "boolean"},
     timed_out={"type": "boolean"},
+    stopped={"type": "boolean"},
     failure=maybe(
         record(
             ("class",),

@@ -120,7 +120,9 @@ JOB_PATCH = patch(
 )
 _SOME = record((), indices=text(4096, 1, "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"))
 _NONE = record(())
-JOB_ACTION = actions(cancel=_SOME, hold=_NONE, release=_NONE, requeue=_NONE)
+JOB_ACTION = actions(
+    cancel=_SOME, hold=_NONE, release=_NONE, requeue=_NONE, suspend=_NONE, resume=_NONE
+)
 LOG_QUERY = {
     "stream": one_of("stdout", "stderr"),
     "task": whole(0, 10_000),

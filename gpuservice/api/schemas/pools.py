@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schemas of pools, nodes and queues."""
+"""Schemas of pools, nodes, cohorts and queues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,13 @@ NODE_ACTION = actions(
     cordon=ACTION_REASON, uncordon=ACTION_REASON, drain=ACTION_REASON, repair=ACTION_REASON
 )
 
-_BY_TYPE = mapping(whole(), "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", 64)
+_COHORT = {"name": name(), "projects": items(text(64, 1), 1000, unique=True)}
+COHORT_CREATE = wrapped("cohort", record(("name",), **_COHORT))
+COHORT_PATCH = patch("cohort", record((), **_COHORT))
+
+#: Whole GPUs by type; beyond it milli-GPUs no longer fit a database's integer.
+_GPUS = whole(0, 1_000_000)
+_BY_TYPE = mapping(_GPUS, "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", 64)
 _KIND_POLICY = record(
     (),
     priority={"anyOf": [whole(0, 1000), one_of("low", "normal", "high", "urgent")]},
@@ -79,7 +85,7 @@ _QUEUE = {
     ),
 }
 QUEUE_CREATE = wrapped("queue", record(("name",), **_QUEUE, project_id=maybe(text(64, 1))))
-_BY_TYPE_PATCH = mapping(maybe(whole()), "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", 64)
+_BY_TYPE_PATCH = mapping(maybe(_GPUS), "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", 64)
 #: Maps are merged: null takes a key away.
 QUEUE_PATCH = patch(
     "queue",

@@ -56,6 +56,7 @@ def job_view(view: JobView) -> dict[str, Any]:
         "failure_class": job.failure_class,
         "exit_code": job.exit_code,
         "attempt": job.attempt,
+        "preempted_count": job.preempted_count,
         "queued_at": time(job.queued_at),
         "started_at": time(job.started_at),
         "ended_at": time(job.ended_at),

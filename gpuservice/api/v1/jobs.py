@@ -112,7 +112,7 @@ def delete_job(call: Call) -> Answer:
     "POST", "/jobs/<id>/action", "gpu:jobs:act", 202, body=schemas.JOB_ACTION, answer=shown("job")
 )
 def act_on_job(call: Call) -> Answer:
-    """Cancel, hold, release or requeue a job."""
+    """Cancel, hold, release, requeue, suspend or resume a job."""
     verb, details = verb_of(call.body)
     call.services.job_actions.act(call.caller, call.args["id"], verb, details.get("indices"))
     view = call.services.jobs.show(call.caller, call.args["id"])

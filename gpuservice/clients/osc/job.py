@@ -174,6 +174,25 @@ class RequeueJob(ActOnNoun):
     example = "openstack gpu job requeue resnet-sweep"
 
 
+class SuspendJob(ActOnNoun):
+    """Stop what runs of jobs and hold them.
+
+    Each task gets the job's signal and its grace period, and its checkpoint is kept.
+    """
+
+    noun = "job"
+    action = "suspend"
+    example = "openstack gpu job suspend resnet-sweep"
+
+
+class ResumeJob(ActOnNoun):
+    """Let suspended jobs be planned again, at their old place in line."""
+
+    noun = "job"
+    action = "resume"
+    example = "openstack gpu job resume resnet-sweep"
+
+
 class BelowJob(ListNoun):
     """Base of what lists things below one job."""
 

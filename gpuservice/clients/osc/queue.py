@@ -20,7 +20,7 @@ _FIELDS = (
         choices=("open", "drained", "closed"),
     ),
     Option("--weight", "Its share beside other queues", int),
-    Option("--cohort", "The cohort it lends to and borrows from"),
+    Option("--cohort", "The cohort (name or id) whose queues it lends to and borrows from"),
     Option(
         "--nominal",
         "GPUs of a type that are its own; repeat for more",

@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from gpuservice.db.statements import chunks
-from gpuservice.db.tables import ALLOCATIONS, ATTEMPTS, JOBS, QUOTA_LIMITS, QUOTA_USAGE, TASKS
-from gpuservice.domain.ports_scheduling import LiveTask, WaitingJob
-from gpuservice.domain.states import TaskStatus
+from gpuservice.db.tables import (
+    ALLOCATIONS,
+    ATTEMPTS,
+    ELEMENTS,
+    JOBS,
+    QUOTA_LIMITS,
+    QUOTA_USAGE,
+    TASKS,
+)
+from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, WaitingJob
+from gpuservice.domain.states import JobStatus, TaskStatus
 
 _WAITING = (
     "id",
@@ -33,6 +42,10 @@ _WAITING = (
     "queued_at",
     "created_at",
     "version",
+    "preempted_count",
+    "due_at",
+    "promised_since",
+    "claimed",
 )
 
 _OPEN = and_(JOBS.c.open == 1, JOBS.c.waiting_elements > 0)
@@ -40,6 +53,35 @@ _ROWS = (
     select(*(JOBS.c[name] for name in _WAITING)).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
 )
 _VERSIONS = select(JOBS.c.id, JOBS.c.version).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
+
+
+_GANGS = (
+    select(
+        ATTEMPTS.c.id,
+        ATTEMPTS.c.job_id,
+        ATTEMPTS.c.project_id,
+        ATTEMPTS.c.queue_id,
+        JOBS.c.user_id,
+        ATTEMPTS.c.status,
+        JOBS.c.priority,
+        JOBS.c.preemptible,
+        JOBS.c.max_runtime_s,
+        ATTEMPTS.c.created_at,
+        ATTEMPTS.c.started_at,
+        ATTEMPTS.c.promised_end_at,
+        ATTEMPTS.c.stop_requested_at,
+        ATTEMPTS.c.preempted_for,
+        func.coalesce(ELEMENTS.c.preempted_count, JOBS.c.preempted_count),
+    )
+    .select_from(
+        ATTEMPTS.join(JOBS, JOBS.c.id == ATTEMPTS.c.job_id).outerjoin(
+            ELEMENTS,
+            and_(ELEMENTS.c.job_id == ATTEMPTS.c.job_id, ELEMENTS.c.index == ATTEMPTS.c.index),
+        )
+    )
+    .where(ATTEMPTS.c.live == 1)
+    .order_by(ATTEMPTS.c.id)
+)
 
 
 class SchedulingReads:
@@ -71,6 +113,29 @@ class SchedulingReads:
             query = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(part))
             found.update(self._c.execute(query).all())
         return found
+
+    def notes(self) -> dict[str, tuple[datetime | None, datetime | None]]:
+        """(due, promised since) of the waiting jobs that have either."""
+        job = JOBS.c
+        query = select(job.id, job.due_at, job.promised_since).where(
+            _OPEN, or_(job.due_at.is_not(None), job.promised_since.is_not(None))
+        )
+        return {ident: (due, since) for ident, due, since in self._c.execute(query)}
+
+    def most_preempted(self) -> dict[str, int]:
+        """How often the waiting element of an array that was preempted the most was."""
+        element = ELEMENTS.c
+        query = (
+            select(element.job_id, func.max(element.preempted_count))
+            .where(element.status == JobStatus.QUEUED, element.preempted_count > 0)
+            .group_by(element.job_id)
+        )
+        return dict(self._c.execute(query).all())
+
+    def live_gangs(self) -> list[LiveGang]:
+        """Every live attempt, with what its job (or element) says of it."""
+        rows: Iterable[Any] = self._c.execute(_GANGS)
+        return [LiveGang(*row) for row in rows]
 
     def live_tasks(self) -> list[LiveTask]:
         """Every task that holds something, with its shares and the end it was promised."""

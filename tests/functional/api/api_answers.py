@@ -20,3 +20,12 @@ def pool(ada: Client, name="mine", status=202, **values):
 
 def actions(client: Client, query="") -> list[str]:
     return [event["action"] for event in client.get(f"/events?{query}").get_json()["events"]]
+
+
+def gpu_type(admin: Client, name):
+    body = {"gpu_type": {**TYPE["gpu_type"], "name": name}}
+    return one(admin.post("/gpu-types", body), "gpu_type", 201)
+
+
+def cohort(admin: Client, name, **values):
+    return one(admin.post("/cohorts", {"cohort": {"name": name, **values}}), "cohort", 201)

@@ -55,10 +55,11 @@ def ada(world: World) -> Client:
 
 
 @pytest.fixture
-def target(cluster: Cluster, ada: Client) -> dict[str, str]:
+def target(cluster: Cluster, admin: Client, ada: Client) -> dict[str, str]:
     """Ids of existing objects by noun."""
+    cohort = admin.post("/cohorts", {"cohort": {"name": "some"}}).get_json()["cohort"]
     job = ada.post("/jobs", {"job": {"name": "a", "command": ["true"]}}).get_json()["job"]
-    return ids_of(cluster, jobs=job["id"])
+    return ids_of(cluster, jobs=job["id"], cohorts=cohort["id"])
 
 
 @pytest.fixture

@@ -75,6 +75,8 @@ BODIES: dict[str, Any] = {
     },
     "PATCH /pools/<id>": {"pool": {"idle_timeout_s": 60}},
     "POST /nodes/<id>/action": {"cordon": None},
+    "POST /cohorts": {"cohort": {"name": "research", "projects": ["vision"]}},
+    "PATCH /cohorts/<id>": {"cohort": {"projects": ["*"]}},
     "POST /queues": {
         "queue": {
             "name": "fast",

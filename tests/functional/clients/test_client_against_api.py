@@ -70,6 +70,7 @@ LISTS = (
     "quota",
     "pool",
     "node",
+    "cohort",
     "queue",
     "service",
     "event",

@@ -55,7 +55,7 @@ class World:
         self.cloud = FragileCloud(self.conf, self.life)
         self.logs, self.objects = FileLogStore(self.conf), FileObjectStore(self.conf)
         self.restart()
-        self._epoch = self.real_store.write(lambda uow: uow.raise_epoch("main", "test"))
+        self.epoch = self.real_store.write(lambda uow: uow.raise_epoch("main", "test"))
         self._queue = self.ids.new()
 
     def restart(self) -> None:
@@ -191,7 +191,8 @@ class World:
 
     # -- jobs ------------------------------------------------------------------------------
     def submit(self, **body: Any) -> Job:
-        """A queued job of project ``tenant``."""
+        """A queued job, of project ``tenant`` unless it is said."""
+        project = body.pop("project_id", "tenant")
         array = body.get("array")
         spec = normalise({"name": "j", "command": ["true"], **body}, {}, None)
         now = self.clock.now()
@@ -200,7 +201,7 @@ class World:
             id=self.ids.new(),
             created_at=now,
             updated_at=now,
-            project_id="tenant",
+            project_id=project,
             user_id="ada",
             name="j",
             queue_id=self._queue,
@@ -216,13 +217,13 @@ class World:
         )
 
         def work(uow: UnitOfWork) -> None:
-            uow.quotas.take("tenant", {"jobs:queued": job.waiting_elements})
+            uow.quotas.take(project, {"jobs:queued": job.waiting_elements})
             uow.jobs.add(job)
             uow.events.add(
                 Event(
                     id=self.ids.new(),
                     at=now,
-                    project_id="tenant",
+                    project_id=project,
                     actor="ada",
                     action="job.create",
                     target_type="job",
@@ -269,7 +270,7 @@ class World:
             )
         settings = CommitSettings(self.conf.jobs.start_timeout_s, tuple(range(20000, 20100)))
         outcome = Committer(self.real_store, self.hints, self.ids, "main", settings).commit(
-            self._epoch, starts, rows, pools
+            self.epoch, starts, rows, pools
         )
         assert len(outcome.started) == times, outcome
         return self.attempts(job)[-1]

@@ -45,7 +45,7 @@ def engine(migrated_engine: Engine) -> Iterator[Engine]:
     """The shared database, emptied after the test."""
     yield migrated_engine
     with migrated_engine.begin() as connection:
-        for table in METADATA.sorted_tables:
+        for table in reversed(METADATA.sorted_tables):
             connection.execute(table.delete())
 
 

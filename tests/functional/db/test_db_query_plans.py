@@ -46,6 +46,12 @@ HOT: dict[str, Callable[[UnitOfWork], Any]] = {
         Where("open", "eq", 1), Where("deadline_at", "le", THEN), limit=100
     ),
     "live tasks": lambda uow: uow.scheduling.live_tasks(),
+    "live gangs": lambda uow: uow.scheduling.live_gangs(),
+    "notes of waiting jobs": lambda uow: uow.scheduling.notes(),
+    "preempted elements": lambda uow: uow.scheduling.most_preempted(),
+    "shares to fold": lambda uow: uow.usage.ended_shares((THEN, ""), THEN, 100),
+    "runs to fold": lambda uow: uow.usage.ended_runs((THEN, ""), THEN, 100),
+    "usage": lambda uow: uow.usage.usage(THEN),
     "elements": lambda uow: uow.elements.of_job(new_id(), after=3, limit=10),
     "elements by key": lambda uow: uow.elements.of_keys([(new_id(), 0), (new_id(), 1)]),
     "elements backing off": lambda uow: uow.elements.backing_off(THEN),

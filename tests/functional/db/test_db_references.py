@@ -169,6 +169,8 @@ def test_two_cohorts_do_not_get_one_pool(place: Place) -> None:
     services.gpu_types.create(ROOT, TYPE, once())
     services.flavors.create(ROOT, FLAVOR, once())
     services.pools.create(ROOT, {"name": "p", "flavor": "f"}, once())
+    for name in ("red", "blue"):
+        services.cohorts.create(ROOT, {"name": name}, once())
 
     def queue(name: str) -> Any:
         body = {"name": name, "cohort": name, "pools": ["p"]}
@@ -178,6 +180,18 @@ def test_two_cohorts_do_not_get_one_pool(place: Place) -> None:
     one, other = place.race(lambda: queue("red"), 2, lambda: queue("blue"))
     assert not isinstance(one, GpuServiceError)
     assert type(other) is Conflict and other.pointer == "/queue/cohort"
+
+
+def test_a_cohort_does_not_go_from_under_a_new_queue(place: Place) -> None:
+    services = place.services
+    cohort = services.cohorts.create(ROOT, {"name": "red"}, once())
+    created, deleted = place.race(
+        lambda: services.queues.create(ROOT, {"name": "q", "cohort": "red"}, once()),
+        2,
+        lambda: services.cohorts.delete(ROOT, cohort.id, None),
+    )
+    assert created.cohort == "red"
+    assert type(deleted) is Conflict
 
 
 def test_a_partition_does_not_go_from_under_a_new_flavor(place: Place) -> None:

@@ -76,6 +76,8 @@ def test_report():
 def test_a_report_leaves_out_what_is_as_usual():
     body = wire.TaskReport(task_id="t", state="gone", exit_code=0, timed_out=True).dump()
     assert body == {"task_id": "t", "state": "gone", "exit_code": 0, "timed_out": True}
+    body = wire.TaskReport(task_id="t", state="gone", signal=15, stopped=True).dump()
+    assert body == {"task_id": "t", "state": "gone", "signal": 15, "stopped": True}
 
 
 def test_secrets_do_not_show():

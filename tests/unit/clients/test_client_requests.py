@@ -98,6 +98,7 @@ SET_SOMETHING = {
     "gpu_flavor_set": ["--name", "other"],
     "gpu_flavor_unset": ["--price"],
     "gpu_pool_set": ["--name", "other"],
+    "gpu_cohort_set": ["--name", "other"],
     "gpu_queue_set": ["--name", "other"],
     "gpu_service_set": ["--enable"],
     "gpu_quota_set": ["--limit", "gpus=1"],
@@ -275,7 +276,7 @@ OTHERS = ("gpu_job_create", "gpu_limits_show")
 
 
 def test_a_request_that_the_service_has_not_is_noted(app, table):
-    app.client_manager.gpu.post(f"/jobs/{JOB_ID}/action", json={"suspend": None})
+    app.client_manager.gpu.post(f"/jobs/{JOB_ID}/action", json={"levitate": None})
     app.client_manager.gpu.get("/jobs", params={"colour": "red"})
     with pytest.raises(GpuNotFound):
         app.client_manager.gpu.get("/nothing")

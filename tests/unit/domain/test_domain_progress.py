@@ -109,9 +109,19 @@ def test_the_limit_is_that_of_now() -> None:
         ("failed", [{"exit_code": 2}, {"signal": 15}], "failed", "user_code"),
         ("cancelled", [{"exit_code": 0}, {"exit_code": 0}], "cancelled", "cancelled"),
         ("cancelled", [{"failure_class": "node_failure"}], "cancelled", "cancelled"),
-        ("preempted", [{"exit_code": 0}], "preempted", "preempted"),
+        ("preempted", [{"exit_code": 0, "stopped": True}], "succeeded", None),
+        ("preempted", [{"exit_code": 1, "stopped": True}, {}], "preempted", "preempted"),
+        ("preempted", [{"exit_code": 1}, {"stopped": True, "signal": 9}], "failed", "user_code"),
+        ("suspended", [{"exit_code": 143, "stopped": True}], "preempted", "preempted"),
+        (
+            "suspended",
+            [{"signal": 9, "oom": True, "stopped": True}],
+            "failed",
+            "out_of_memory",
+        ),
         ("requeue", [{"signal": 15}], "preempted", "preempted"),
-        ("preempted", [{"failure_class": "node_failure"}], "node_failure", "node_failure"),
+        ("preempted", [{"failure_class": "node_failure"}], "preempted", "preempted"),
+        ("requeue", [{"failure_class": "node_failure"}], "node_failure", "node_failure"),
         (
             "failed",
             [{"exit_code": 1}, {"failure_class": "node_failure"}],
@@ -157,6 +167,7 @@ ENDS = st.fixed_dictionaries(
         "signal": st.sampled_from([9, 15]),
         "oom": st.booleans(),
         "timed_out": st.booleans(),
+        "stopped": st.booleans(),
         "failure_class": st.sampled_from(["node_failure", "gpu_failure", "data"]),
     },
 )
@@ -166,7 +177,9 @@ TASKS = st.lists(st.tuples(st.sampled_from(list(TaskStatus)), ENDS), min_size=1,
 @given(
     TASKS,
     st.sampled_from(["starting", "running", "stopping"]),
-    st.sampled_from([None, "cancelled", "requeue", "preempted", "failed", "start_timeout"]),
+    st.sampled_from(
+        [None, "cancelled", "requeue", "preempted", "suspended", "failed", "start_timeout"]
+    ),
     st.sampled_from([None, later(-1), later(1)]),
     st.sampled_from([None, 10]),
 )

@@ -80,6 +80,14 @@ class JobsMixin(proxy.Proxy):
         """Stop a starting or running job and put it in line again."""
         return self._get_resource(Job, job).act(self, "requeue")
 
+    def suspend_job(self, job: str | Job) -> Job:
+        """Have what runs of a job save and stop; it is held until it is resumed."""
+        return self._get_resource(Job, job).act(self, "suspend")
+
+    def resume_job(self, job: str | Job) -> Job:
+        """Let a suspended job be planned again."""
+        return self._get_resource(Job, job).act(self, "resume")
+
     def explain_job(self, job: str | Job) -> dict[str, Any]:
         """Why a job waits and what would help, where it runs, or why it failed."""
         found = self._get_resource(Job, job)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's side of the proxy: GPU types, hosts, devices, flavors, quotas, processes."""
+"""The operator's side of the proxy: GPU types, hosts, flavors, cohorts, quotas, and so on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from openstack import proxy
 
 from gpuservice.clients.sdk.errors import raise_for
+from gpuservice.clients.sdk.v1.cohort import Cohort
 from gpuservice.clients.sdk.v1.device import Device
 from gpuservice.clients.sdk.v1.flavor import Flavor
 from gpuservice.clients.sdk.v1.gpu_type import GpuType
@@ -113,6 +114,32 @@ class OperatorMixin(proxy.Proxy):
         )
         raise_for(response)
         return dict(response.json())
+
+    def cohorts(self, **query: Any) -> Generator[Cohort, None, None]:
+        """Generate the cohorts of queues."""
+        return self._list(Cohort, **query)
+
+    def find_cohort(self, name_or_id: str, ignore_missing: bool = True) -> Cohort | None:
+        """The cohort with a name or an id, or None."""
+        return Cohort.find(self, name_or_id, ignore_missing)
+
+    def get_cohort(self, cohort: str | Cohort) -> Cohort:
+        """One cohort by its id."""
+        return self._get(Cohort, cohort)
+
+    def create_cohort(self, **attrs: Any) -> Cohort:
+        """Create a cohort."""
+        return self._create(Cohort, **attrs)
+
+    def update_cohort(self, cohort: str | Cohort, **attrs: Any) -> Cohort:
+        """Change a cohort's name or whose queues it takes."""
+        return self._update(Cohort, cohort, **attrs)
+
+    def delete_cohort(
+        self, cohort: str | Cohort, ignore_missing: bool = True, if_match: str | None = None
+    ) -> None:
+        """Delete a cohort that has no queues."""
+        self._delete(Cohort, cohort, ignore_missing, **_match(if_match))
 
     def quotas(self, **query: Any) -> Generator[Quota, None, None]:
         """Generate the quotas of every project that has limits or use."""

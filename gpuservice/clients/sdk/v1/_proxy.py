@@ -10,6 +10,7 @@ import requests
 
 from gpuservice.clients.sdk.errors import raise_for
 from gpuservice.clients.sdk.v1 import (
+    cohort,
     device,
     event,
     flavor,
@@ -47,6 +48,7 @@ class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
         "quota": quota.Quota,
         "pool": pool.Pool,
         "node": node.Node,
+        "cohort": cohort.Cohort,
         "queue": queue.Queue,
         "job": job.Job,
         "event": event.Event,

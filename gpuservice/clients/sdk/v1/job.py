@@ -84,6 +84,8 @@ class Job(GpuResource):
     exit_code = resource.Body("exit_code", type=int)
     #: The number of the last attempt, from 1; 0 before the first.
     attempt = resource.Body("attempt", type=int)
+    #: How often the scheduler took its place for another job.
+    preempted_count = resource.Body("preempted_count", type=int)
     queued_at = resource.Body("queued_at")
     started_at = resource.Body("started_at")
     ended_at = resource.Body("ended_at")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planner's policy by configuration: the same for the loop and for dry runs."""
+
+from __future__ import annotations
+
+from oslo_config import cfg
+
+from gpuservice.planner.snapshot import DueTimes, Policy, Weights
+
+
+def policy_of(conf: cfg.ConfigOpts, *, explain: bool = True) -> Policy:
+    """What ``[scheduler]`` says."""
+    said = conf.scheduler
+    due = DueTimes(
+        gang_h=said.due_gang_h,
+        gang_share_h=said.due_gang_share_h,
+        gang_backlog=said.due_gang_backlog,
+        small_h=said.due_small_h,
+        small_backlog=said.due_small_backlog,
+    )
+    return Policy(
+        order=said.order,
+        backfill=said.backfill,
+        promises=said.promises,
+        small_promises=said.small_promises,
+        due=due if said.due_times else None,
+        backfill_order=said.backfill_order,
+        preempt=frozenset(said.preempt),
+        protected_s=said.min_runtime_s,
+        max_preemptions=said.max_preemptions,
+        lost_s=said.lost_s,
+        defragment=said.defragment,
+        usage_half_life_s=said.usage_half_life_s,
+        weights=Weights(
+            age=said.weight_age,
+            fairshare=said.weight_fairshare,
+            size=said.weight_size,
+            priority=said.weight_priority,
+            age_max_s=said.weight_age_max_s,
+        ),
+        explain=explain,
+        counterfactuals=said.counterfactuals,
+    )
