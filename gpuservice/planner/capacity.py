@@ -140,10 +140,11 @@ class View:
         self.slots: Ints = np.zeros(0, dtype=np.int64)
         # Where each node has devices of one kind only, whole GPUs are counted by node.
         kind = right_kind(ledger, request, rows)
-        there = ledger.layout.device_type[rows] != NOBODY
-        self._kind: Bools = kind.any(axis=1)
-        mixed: Bools = kind.any(axis=1) & (there & ~kind).any(axis=1)
-        self._uniform = bool(request.whole) and not bool(mixed.any())
+        there: Bools = ledger.layout.device_type[rows] != NOBODY
+        self._kind: Bools = np.asarray(kind.any(axis=1))
+        lacks: Bools = there & ~kind
+        mixed = bool((self._kind & lacks.any(axis=1)).any())
+        self._uniform = bool(request.whole) and not mixed
 
     def fresh(self, ledger: Ledger, pool: str) -> Ints:
         """(n,): the slots of the pool's nodes now. Not to be changed by the caller."""

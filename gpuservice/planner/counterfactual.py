@@ -59,7 +59,7 @@ def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
 
 
 def _variants(state: Pass, job: PendingJob) -> Iterator[Variant]:
-    request, runtime = job.request, job.max_runtime_s
+    request, runtime = job.request, state.world.limit_of(job)
     if request.required:
         yield Variant(
             "topology",
@@ -106,7 +106,7 @@ def _shorter(state: Pass, job: PendingJob) -> list[int]:
     if job.deadline is not None:
         ends.add(job.deadline)
     limits = {int(end - state.now) for end in ends if end < float("inf")}
-    most = job.max_runtime_s
+    most = state.world.limit_of(job)
     return sorted((one for one in limits if one > 0 and (most is None or one < most)), reverse=True)
 
 
@@ -134,7 +134,7 @@ def _less_memory(state: Pass, job: PendingJob) -> Iterator[Variant]:
         if request.min_gpu_memory_mib > size:
             change["min_gpu_memory_mib"] = size
             variant = replace(variant, min_gpu_memory_mib=size)
-        yield Variant("memory", {"resources": change}, variant, job.max_runtime_s)
+        yield Variant("memory", {"resources": change}, variant, state.world.limit_of(job))
 
 
 def _room(state: Pass, job: PendingJob) -> int:

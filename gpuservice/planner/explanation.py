@@ -277,7 +277,7 @@ class WaitingLine(Sequence[Waiting]):
             kept = state.reserved.others(job.queue_id, job.project_id)
             return {"reserved_until": max((one.ends_at for one, _ in kept), default=None)}
         if word == Reason.DEADLINE_UNREACHABLE:
-            return {"deadline": job.deadline, "max_runtime_s": job.max_runtime_s}
+            return {"deadline": job.deadline, "max_runtime_s": state.world.limit_of(job)}
         if word == Reason.PREEMPTING_OTHERS:
             going = {one.gang_id for one in state.preempting.found if one.for_job_id == job.job_id}
             stopping = sum(record.gang.preempting for record in state.world.gangs.values())

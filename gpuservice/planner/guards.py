@@ -51,9 +51,12 @@ class Guards:
         self._spare: Ints = np.zeros((count, 3), dtype=np.int64)  # GPUs, CPUs, memory
         self._project: Ints = np.full(count, NOBODY, dtype=np.int64)
         self._pools: dict[str, float] = {}
+        self.whole_nodes: set[str] = set()  # jobs whose promises keep whole nodes
 
-    def add(self, promise: Promise) -> None:
-        """Keep the places of a promise from its start on."""
+    def add(self, promise: Promise, whole_nodes: bool = False) -> None:
+        """Keep the places of a promise from its start on (all devices of its nodes)."""
+        if whole_nodes:
+            self.whole_nodes.add(promise.job_id)
         layout = self._ledger.layout
         project = layout.projects.of(promise.project_id)
         for row, hold in holds_by_row(layout, promise.tasks, promise.end):
@@ -61,7 +64,9 @@ class Guards:
                 _Use(
                     promise.start,
                     promise.end,
-                    len({column for column, _ in hold.shares}),
+                    self._ledger.layout.most_gpus
+                    if whole_nodes
+                    else len({column for column, _ in hold.shares}),
                     hold.vcpus,
                     hold.memory_mib,
                 )

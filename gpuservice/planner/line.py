@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,14 @@ Place = tuple[int, int]
 class Line:
     """Columns by row; a row is given again when its job is gone. Nothing depends on rows.
 
-    :param place: the shape and the share (queue, project, user) of a job.
+    :param place: the shape and the share (queue, project, user) of a job; ``limit``: its limit.
     """
 
-    def __init__(self, place: Callable[[PendingJob], Place]) -> None:
+    def __init__(
+        self, place: Callable[[PendingJob], Place], limit: Callable[[PendingJob], int | None]
+    ) -> None:
         self._place = place
+        self._limit = limit
         self.jobs: list[PendingJob | None] = []
         self.row_of: dict[str, int] = {}
         self._free: list[int] = []
@@ -90,7 +94,8 @@ class Line:
         self.tier[row] = job.priority
         self.queued[row], self.sequence[row] = job.queued_at, job.sequence
         self.shape[row], self.share[row] = shape, share
-        self.limit[row] = FOREVER if job.max_runtime_s is None else job.max_runtime_s
+        limit = self._limit(job)
+        self.limit[row] = FOREVER if limit is None else limit
         each = request.gpu_milli if request.gpu_memory_mib is None else 1000
         self.milli[row] = each * request.count
         self.due[row] = np.nan if job.due is None else job.due
@@ -128,6 +133,12 @@ class Line:
         job = self.jobs[row]
         assert job is not None
         return job
+
+    def with_due_times(self) -> Iterable[PendingJob]:
+        """The jobs, each with its due time as the line knows it."""
+        for row in self.row_of.values():
+            due = float(self.due[row])
+            yield self.job(row) if np.isnan(due) else replace(self.job(row), due=due)
 
     def rows(self) -> Ints:
         """The rows in use."""

@@ -254,7 +254,7 @@ class Pass:
 
     def end_of(self, job: PendingJob, runtime: int | None = None) -> float:
         """When a job is over that starts now."""
-        limit = job.max_runtime_s if runtime is None else runtime
+        limit = self.world.limit_of(job) if runtime is None else runtime
         return FOREVER if limit is None else self.now + limit
 
     def _start(self, job: PendingJob, share: int, tasks: Tasks, end: float) -> None:
@@ -301,9 +301,13 @@ class Pass:
         if found is None:
             return
         start, tasks = found
+        if job.deadline is not None and start + runtime > job.deadline:
+            self.words[row] = Reason.DEADLINE_UNREACHABLE
+            return
         key, _ = self._budget(shape)
         self.budgets[key] = self.budgets.get(key, 0) + 1
-        self.future.promise(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+        self.future.promise(promise, job.request)
 
     def undo(self) -> None:
         """The world as it was before the pass."""

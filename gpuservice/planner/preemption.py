@@ -294,7 +294,8 @@ class Preempting:
             self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
         runtime = state.end_of(job) - state.now
         start = state.now + 1
-        state.future.hold(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+        state.future.hold(promise, job.request)
         state.count(job, tasks)
 
     def moves(self, job: PendingJob, shape: Shape, promised: float | None) -> bool:

@@ -49,6 +49,7 @@ class Future:
         self._base: Floats = holdings.free_at.copy()
         self._behind: Floats = self._base.copy()  # with promises
         self._extra: dict[int, list[Hold]] = {}
+        self._occupied: dict[int, list[tuple[int, float]]] = {}  # row -> (devices, end)
         self._promised_to: dict[int, list[tuple[int, float]]] = {}  # row -> (project, end)
         self._taken: Ints = np.zeros((len(ledger.layout.nodes), 2), dtype=np.int64)
         self._released: dict[str, _Released] = {}
@@ -71,18 +72,31 @@ class Future:
                 for column, _ in hold.shares:
                     self._base[row, column] = max(self._base[row, column], end)
                     self._behind[row, column] = max(self._behind[row, column], end)
+            for row, _ in touched:
+                if row in self._occupied:
+                    self._reassign(row)
             self.guards.started(row for row, _ in touched)
 
-    def promise(self, promise: Promise) -> None:
+    def _reassign(self, row: int) -> None:
+        """A promise is of a number of devices: which ones is settled anew when some are taken."""
+        behind = self._base[row].copy()
+        for count, end in self._occupied[row]:
+            first = np.argsort(behind, kind="stable")[:count]
+            behind[first] = np.maximum(behind[first], end)
+        self._behind[row] = behind
+
+    def promise(self, promise: Promise, request: Request) -> None:
         """Give a promise: lower jobs respect it from now on."""
         self.promises.append(promise)
-        self.occupy(promise)
-        self.guards.add(promise)
+        self._keep(promise, request)
 
-    def hold(self, promise: Promise) -> None:
-        """Keep places for a job that others go for; nobody is told a time."""
+    def _keep(self, promise: Promise, request: Request) -> None:
         self.occupy(promise)
-        self.guards.add(promise)
+        self.guards.add(promise, these_devices(request))
+
+    def hold(self, promise: Promise, request: Request) -> None:
+        """Keep places for a job that others go for; nobody is told a time."""
+        self._keep(promise, request)
         self._held.append(promise)
 
     def occupy(self, promise: Promise) -> None:
@@ -91,6 +105,8 @@ class Future:
         project = self.ledger.layout.projects.of(promise.project_id)
         for row, hold in holds_by_row(self.ledger.layout, promise.tasks, promise.end):
             self._promised_to.setdefault(row, []).append((project, promise.end))
+            columns = {column for column, _ in hold.shares}
+            self._occupied.setdefault(row, []).append((len(columns), promise.end))
             self._taken[row] += (hold.vcpus, hold.memory_mib)
             for column, _ in hold.shares:
                 self._behind[row, column] = max(self._behind[row, column], promise.end)
@@ -101,6 +117,7 @@ class Future:
         other = Future(self.now, self.ledger, self.holdings, self.reserved)
         other._base, other._behind = self._base, self._behind.copy()
         other._extra, other._taken = self._extra, self._taken.copy()
+        other._occupied = {row: list(ends) for row, ends in self._occupied.items()}
         other._promised_to = {row: list(ends) for row, ends in self._promised_to.items()}
         return other
 
@@ -110,7 +127,7 @@ class Future:
         guards = Guards(self.ledger, self.holdings, self._base, self._extra)
         for promise in (*self.promises, *self._held):
             if promise.job_id != job_id:
-                guards.add(promise)
+                guards.add(promise, promise.job_id in self.guards.whole_nodes)
         return guards
 
     def earliest(
@@ -298,6 +315,11 @@ class Future:
                     )
                 )
         return tuple(tasks)
+
+
+def these_devices(request: Request) -> bool:
+    """Whether not any devices of a node will do for the request: then all of the node are kept."""
+    return request.required and request.within == "link_group"
 
 
 def _last(holds: list[list[Hold]]) -> Floats:

@@ -38,7 +38,9 @@ class Session:
         headroom: Mapping[tuple[str, str], int] | None = None,
         reservations: Iterable[Reservation] = (),
     ) -> None:
-        self._world = World(nodes, pools, queues, headroom or {}, reservations)
+        self._nodes, self._queues = tuple(nodes), tuple(queues)
+        self._headroom = dict(headroom or {})
+        self._world = World(self._nodes, pools, self._queues, self._headroom, reservations)
         self._policy = policy
         self._claims: dict[str, str] = {}  # gang -> the job that it goes for
         self._planned: dict[str, str] = {}
@@ -82,6 +84,33 @@ class Session:
     def node_ready(self, node_id: str, ready: bool) -> None:
         """A node went away or came back."""
         self._world.ledger.set_ready(self._world.layout.node_row[node_id], ready)
+
+    def set_headroom(self, headroom: Mapping[tuple[str, str], int]) -> None:
+        """Projects may have other amounts in all."""
+        self._headroom = dict(headroom)
+        self._build(self._queues)
+
+    def set_queues(self, queues: Iterable[QueueState]) -> None:
+        """The queues are others, or say something else."""
+        self._build(tuple(queues))
+
+    def set_reservations(self, reservations: Iterable[Reservation]) -> None:
+        """Other reservations hold."""
+        self._world.reservations = tuple(reservations)
+
+    def _build(self, queues: tuple[QueueState, ...]) -> None:
+        """Make the world anew, with all that runs and waits."""
+        old = self._world
+        self._queues = queues
+        self._world = World(
+            self._nodes, old.pools.values(), queues, self._headroom, old.reservations
+        )
+        for row, ready in enumerate(old.ledger.ready.tolist()):
+            self._world.ledger.set_ready(row, ready)
+        for record in old.gangs.values():
+            self._world.add_gang(record.gang)
+        for job in old.line.with_due_times():
+            self._world.line.add(job)
 
     def plan(
         self,

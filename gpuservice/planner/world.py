@@ -104,7 +104,7 @@ class World:
         self._share_of: dict[tuple[str, str, str], int] = {}
         self._same: dict[int, tuple[Request, int]] = {}
         self._requests: dict[Request, int] = {}
-        self.line = Line(self._place)
+        self.line = Line(self._place, self.limit_of)
         self._groups = _pool_groups(self.queues.values())
         #: Of running gangs, by number: share, milli-GPUs, end.
         self.columns = np.zeros((64, 3))
@@ -138,6 +138,13 @@ class World:
             self.shape(job.request, job.queue_id, job.project_id),
             self.share(job.queue_id, job.project_id, job.user_id),
         )
+
+    def limit_of(self, job: PendingJob) -> int | None:
+        """The job's time limit in seconds: its own or its queue's default."""
+        if job.max_runtime_s is not None:
+            return job.max_runtime_s
+        queue = self.queues.get(job.queue_id)
+        return queue.default_runtime_s if queue else None
 
     def shape(self, request: Request, queue_id: str, project_id: str) -> int:
         """The number of a request on a queue's pools, for a project."""
