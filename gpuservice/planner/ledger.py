@@ -210,6 +210,19 @@ class Ledger:
                     self.device_occupant[cell] = NOBODY
             self._changed(row)
 
+    def set_row(self, row: int, node: NodeState) -> None:
+        """A node is as it says now."""
+        projects = self.layout.projects
+        for column, device in enumerate(node.devices):
+            self.free[row, column] = 1000 - device.used_milli if device.healthy else 0
+            self.device_occupant[row, column] = projects.of(device.occupant)
+        self.cpus[row] = node.vcpus - node.used_vcpus
+        self.memory[row] = node.memory_mib - node.used_memory_mib
+        self.tasks[row] = node.live_tasks
+        self.occupant[row] = projects.of(node.occupant)
+        self.ready[row] = node.ready
+        self._changed(row)
+
     def set_ready(self, row: int, ready: bool) -> None:
         """A node went away or came back."""
         self.ready[row] = ready

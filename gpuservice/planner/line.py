@@ -16,6 +16,9 @@ from gpuservice.planner.snapshot import PendingJob
 #: What a job without a limit is reckoned to run, where a number is needed (seconds).
 UNLIMITED_S = 86400.0
 
+#: The rank of a job that others go for.
+CLAIMED = float("-inf")
+
 _FIRST = 64
 
 #: Of a job: (number of its shape, number of its share of the queue).
@@ -170,5 +173,5 @@ class Line:
 def _rank(job: PendingJob) -> float:
     """When it got its promise; what was preempted for comes first of all."""
     if job.claimed:
-        return float("-inf")
+        return CLAIMED
     return FOREVER if job.promised is None else job.promised

@@ -19,7 +19,8 @@ from gpuservice.planner.due import due_times
 from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import FOREVER
-from gpuservice.planner.ledger import Ints
+from gpuservice.planner.ledger import Bools, Ints
+from gpuservice.planner.line import CLAIMED
 from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Promise, Start
@@ -121,7 +122,8 @@ class Pass:
             holders = rows[holds]
             for row in line.in_order(holders, line.promised[holders]).tolist():
                 self._front(row)
-            rows = rows[~holds]
+            # What others go for is one element: the rest of an array waits like everybody.
+            rows = rows[~holds | self._arrays_claimed(rows)]
         key = self._line_key(rows)
         if policy.due is not None and policy.backfill:
             due = line.due[rows] <= self.now
@@ -210,6 +212,15 @@ class Pass:
             self.blocked_groups.add(self.world.pool_group(shape))
         return True
 
+    def _arrays_claimed(self, rows: Ints) -> Bools:
+        """(n,): of whose elements others go for one, and more wait."""
+        line = self.world.line
+        first: Bools = line.promised[rows] == CLAIMED
+        first[first] = [
+            line.job(row).elements > self.begun.get(row, 0) for row in rows[first].tolist()
+        ]
+        return first
+
     def _consider(self, row: int, front: bool = False) -> str | None:
         """Start as many elements as may and can start; in one word why the rest waits."""
         job = self.world.line.job(row)
@@ -218,18 +229,19 @@ class Pass:
         if self.blocked_groups and self.world.pool_group(shape) in self.blocked_groups:
             self.words[row] = Reason.BEHIND_PROMISE
             return Reason.BEHIND_PROMISE
-        for _ in range(job.elements):
+        claimed = front and job.claimed
+        left = job.elements - self.begun.get(row, 0)
+        for _ in range(1 if claimed else left):
             word = self._try(job, shape)
-            if word is None:
-                self.begun[row] = self.begun.get(row, 0) + 1
-                continue
-            break
+            if word is not None:
+                break
+            self.begun[row] = self.begun.get(row, 0) + 1
         if word is not None:
             if word in PREEMPTIBLE and (
-                job.claimed or self.preempting.for_job(row, job, shape, front)
+                claimed or (not job.claimed and self.preempting.for_job(row, job, shape, front))
             ):
                 word = Reason.PREEMPTING_OTHERS
-            self.words[row] = word
+            self.words.setdefault(row, word)
         return word
 
     def _try(self, job: PendingJob, shape: Shape) -> str | None:
@@ -294,7 +306,11 @@ class Pass:
         job = self.world.line.job(row)
         shape = self.world.shapes[int(self.world.line.shape[row])]
         runtime = self.end_of(job) - self.now
-        found = self.future.earliest(job, self.trial.within_quota(job, shape), runtime)
+        where = self.trial.within_quota(job, shape)
+        if job.claimed and not where:
+            self._hold(job, shape, runtime)
+            return
+        found = self.future.earliest(job, where, runtime)
         if self.preempting.moves(job, shape, None if found is None else found[0]):
             self.words[row] = Reason.PREEMPTING_OTHERS
             return
@@ -308,6 +324,16 @@ class Pass:
         self.budgets[key] = self.budgets.get(key, 0) + 1
         promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
         self.future.promise(promise, job.request)
+
+    def _hold(self, job: PendingJob, shape: Shape, runtime: float) -> None:
+        """Others go so that their share of a quota is free: keep places and quota till then."""
+        where = [option.where for option in self.trial.unlimited(job, shape)]
+        found = self.future.earliest(job, where, runtime)
+        if found is not None:
+            start, tasks = found
+            promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+            self.future.hold(promise, job.request)
+            self.count(job, tasks)
 
     def undo(self) -> None:
         """The world as it was before the pass."""

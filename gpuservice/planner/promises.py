@@ -149,14 +149,15 @@ class Future:
         self, job: PendingJob, where: Candidates, runtime: float
     ) -> tuple[float, Tasks] | None:
         request, count = job.request, job.request.min_count
+        most = min(request.count, where.most)
         level = request.within if request.required else None
         free_at = self._device_times(request, where)
         groups = self._group_numbers(where) if level == "link_group" else (None,)
         best: tuple[float, list[tuple[int, int]], int | None] | None = None
         for group in groups:
-            times = self._task_times(request, where, self._of_group(free_at, where, group), count)
+            times = self._task_times(request, where, self._of_group(free_at, where, group), most)
             times = self._clear_of_reservations(job, where, times, runtime)
-            found = _first(times, count, level, self._domains(where, level))
+            found = _first(times, count, most, level, self._domains(where, level))
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, group)
         if best is None:
@@ -337,45 +338,61 @@ def _when(enough: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ends: Floats)
 
 
 def _first(
-    times: Floats, count: int, level: str | None, domains: Ints | None
+    times: Floats, count: int, most: int, level: str | None, domains: Ints | None
 ) -> tuple[float, list[tuple[int, int]]] | None:
-    """(the first moment at which ``count`` tasks fit, [(node, tasks there)])."""
-    nodes, most = times.shape
-    if not nodes or not most:
+    """(the first moment at which ``count`` tasks fit, [(node, tasks there)]): as many tasks as
+    fit at that moment where ``most`` are wanted."""
+    nodes, width = times.shape
+    if not nodes or not width:
         return None
-    if level in ("node", "link_group") or count == 1:
-        if most < count:
-            return None
-        at = int(times[:, count - 1].argmin())
-        start = float(times[at, count - 1])
-        return None if start == FOREVER else (start, [(at, count)])
+    if level in ("node", "link_group") or most == 1:
+        return _on_one_node(times, count, most)
     flat = times.reshape(-1)
-    if domains is None:
-        if flat.size < count:
-            return None
-        chosen = np.argsort(flat, kind="stable")[:count]
-    else:
-        of = np.repeat(domains, most)
-        order = np.lexsort((flat, of))
-        order = order[of[order] != NOBODY]
-        grouped = of[order]
-        starts = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]])
-        sizes = np.diff(np.r_[starts, len(grouped)])
-        begin = starts[sizes >= count]
+    inside = np.arange(flat.size)
+    single: tuple[float, list[tuple[int, int]]] | None = None
+    if domains is not None:
         # One node is within one of everything, labelled or not.
-        single = int(times[:, count - 1].argmin()) if most >= count else None
-        best = FOREVER if single is None else float(times[single, count - 1])
-        chosen = None
-        if begin.size:
-            reach = flat[order[begin + count - 1]]
-            if float(reach.min()) < best:
-                first = begin[int(reach.argmin())]
-                chosen = order[first : first + count]
-        if chosen is None:
-            assert single is not None or best == FOREVER
-            return None if single is None or best == FOREVER else (best, [(single, count)])
-    start = float(flat[chosen].max())
+        single = _on_one_node(times, count, most)
+        found = _best_domain(flat, np.repeat(domains, width), count)
+        if found is None or (single is not None and single[0] <= float(flat[found[count - 1]])):
+            return single
+        inside = found
+    elif flat.size < count:
+        return None
+    order = inside[np.argsort(flat[inside], kind="stable")]
+    start = float(flat[order[count - 1]])
     if start == FOREVER:
         return None
-    rows, counts = np.unique(chosen // most, return_counts=True)
+    chosen = order[: int(np.searchsorted(flat[order[:most]], start, side="right"))]
+    rows, counts = np.unique(chosen // width, return_counts=True)
     return start, [(int(row), int(number)) for row, number in zip(rows, counts, strict=True)]
+
+
+def _on_one_node(
+    times: Floats, count: int, most: int
+) -> tuple[float, list[tuple[int, int]]] | None:
+    """The same where one node has to hold all tasks."""
+    if times.shape[1] < count:
+        return None
+    at = int(times[:, count - 1].argmin())
+    start = float(times[at, count - 1])
+    if start == FOREVER:
+        return None
+    return start, [(at, int(np.searchsorted(times[at, :most], start, side="right")))]
+
+
+def _best_domain(flat: Floats, of: Ints, count: int) -> Ints | None:
+    """The places of the domain in which ``count`` tasks fit first, the soonest first."""
+    order = np.lexsort((flat, of))
+    order = order[of[order] != NOBODY]
+    grouped = of[order]
+    if not grouped.size:
+        return None
+    starts = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]])
+    ends = np.r_[starts[1:], len(grouped)]
+    enough = np.flatnonzero(ends - starts >= count)
+    if not enough.size:
+        return None
+    best = enough[int(flat[order[starts[enough] + count - 1]].argmin())]
+    places: Ints = order[starts[best] : ends[best]]
+    return places

@@ -137,10 +137,10 @@ class Session:
     def _keep(self, made: Plan, now: float) -> None:
         """Remember with the jobs what the plan promised (the line keeps due times itself)."""
         line = self._world.line
-        for promise in made.promises:
+        for number, promise in enumerate(made.promises):
             job = line.get(promise.job_id)
             if job is not None and job.promised is None:
-                line.change(replace(job, promised=now))
+                line.change(replace(job, promised=rank(now, number)))
         self._planned = {one.gang_id: one.for_job_id for one in made.preemptions}
         claimed = set(self._claims.values())
         for job_id in self._claimed - claimed:
@@ -148,3 +148,9 @@ class Session:
             if job is not None and job.claimed:
                 line.change(replace(job, claimed=False))
         self._claimed = claimed
+
+
+def rank(now: float, number: int) -> float:
+    """``PendingJob.promised`` of the job that a plan gave its promise ``number`` to: promises of
+    one moment keep the order in which they were given."""
+    return now + number * 1e-6

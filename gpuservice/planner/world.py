@@ -281,12 +281,13 @@ class World:
         self.gangs[gang.gang_id] = record
         self.columns[record.number] = (record.share, record.milli, end)
 
-    def remove_gang(self, gang_id: str) -> Gang:
-        """A gang is gone."""
+    def remove_gang(self, gang_id: str, counted: bool = False) -> Gang:
+        """A gang is gone. ``counted``: the nodes and the project's quota say so already."""
         record = self.gangs.pop(gang_id)
         gang = record.gang
-        self.ledger.give(gang.tasks)
-        self.headroom.change(gang.project_id, record.taken, 1)
+        if not counted:
+            self.ledger.give(gang.tasks)
+            self.headroom.change(gang.project_id, record.taken, 1)
         self.quotas.add(gang.queue_id, record.by_type, -1)
         self.holdings.remove(gang_id, gang.tasks)
         for row in record.rows:

@@ -13,8 +13,10 @@ from oslo_config import cfg
 from gpuservice.domain.errors import Busy, StaleEpoch
 from gpuservice.domain.ports import Clock, Hint, Hints
 from gpuservice.domain.ports_store import Store, UnitOfWork, Where
+from gpuservice.planner.keeping import Keeping
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan, Waiting
+from gpuservice.planner.snapshot import Snapshot
 from gpuservice.scheduler.collect import Collected, Collector
 from gpuservice.scheduler.commit import Committer, Outcome
 from gpuservice.scheduler.explaining import Explaining
@@ -62,6 +64,7 @@ class Scheduler:
         self._preempting = preempting
         self._noting = Noting(store, SHARD)
         self._folding = Folding(store, SHARD, conf.scheduler.usage_half_life_s)
+        self._keeping = Keeping()
         self._fold_from = float("-inf")
         self._led: int | None = None
         self._explain_from = float("-inf")
@@ -82,7 +85,7 @@ class Scheduler:
         collected = self._store.read(self._collector.collect)
         began = self._clock.monotonic()
         explain = began >= self._explain_from and (self._saving is None or self._saving.done())
-        made = plan(collected.snapshot, self._policies[explain])
+        made = self._plan(collected.snapshot, explain)
         try:
             outcome = self._commit(epoch, made, collected)
         except StaleEpoch:
@@ -97,6 +100,13 @@ class Scheduler:
             self._explain_from = began + self._conf.interval_s
             self._explain(made.waiting, began)
         return bool(outcome.started or outcome.overtaken)
+
+    def _plan(self, snapshot: Snapshot, explain: bool) -> Plan:
+        """A plan from what was kept since the last one; one that explains is read beside the next
+        passes, and so has a world of its own."""
+        if explain:
+            return plan(snapshot, self._policies[True])
+        return self._keeping.plan(snapshot, self._policies[False])
 
     def _commit(self, epoch: int, made: Plan, collected: Collected) -> Outcome:
         """Everything that a plan says, each part in transactions of its own under the epoch:

@@ -15,6 +15,7 @@ from typing import Any
 from gpuservice.domain import moments
 from gpuservice.domain.ports_store import Store, UnitOfWork, Where
 from gpuservice.planner.plan_types import Plan
+from gpuservice.planner.session import rank
 from gpuservice.planner.snapshot import PendingJob
 from gpuservice.scheduler.collect import Note
 
@@ -48,7 +49,11 @@ class Noting:
         promises = {one.job_id: moments.reckoned(one.start) for one in made.promises}
         if not (made.due or promises):
             return {}
-        since = moments.reckoned(now)
+        # Promises of one plan keep the order in which they were given.
+        since = {
+            one.job_id: moments.reckoned(rank(now, number))
+            for number, one in enumerate(made.promises)
+        }
         notes: dict[str, Note] = {}
         due: Changes = []
         promised: Changes = []
@@ -60,12 +65,15 @@ class Noting:
             if fresh:
                 due.append((job.job_id, {"due_at": _moment(made.due[job.job_id])}))
             if first:
-                values = {"promised_since": since, "promised_start_at": promises[job.job_id]}
+                values = {
+                    "promised_since": since[job.job_id],
+                    "promised_start_at": promises[job.job_id],
+                }
                 promised.append((job.job_id, values))
             if fresh or first:
                 notes[job.job_id] = (
                     _moment(made.due[job.job_id] if fresh else job.due),
-                    since if first else moments.reckoned(job.promised),
+                    since[job.job_id] if first else moments.reckoned(job.promised),
                 )
         self._write(epoch, due, "due_at")
         self._write(epoch, promised, "promised_since")
