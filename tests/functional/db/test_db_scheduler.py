@@ -85,6 +85,7 @@ def place(store: DatabaseStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pla
         return place.made
 
     monkeypatch.setattr(loop, "plan", plan)
+    monkeypatch.setattr(loop.Keeping, "plan", lambda _, snapshot, policy: plan(snapshot, policy))
     yield place
 
 
