@@ -12,7 +12,7 @@ from gpuservice.domain.errors import NotFound
 from gpuservice.domain.explanations import failure_advice, merged_holders
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.reasons import Reason
-from gpuservice.domain.states import JOB_ENDED
+from gpuservice.domain.states import JOB_ENDED, JobStatus
 from gpuservice.domain.work import Allocation, Artifact, Attempt, Job, JobElement, Task
 from gpuservice.services.deps import Deps
 from gpuservice.services.visibility import owned
@@ -116,7 +116,7 @@ class JobReads:
                 attempts = uow.attempts.find(
                     Where("job_id", "eq", ident), Where("live", "eq", 1), limit=100
                 )
-                return {**body, **_placed(_attempt_views(uow, attempts))}
+                return {**body, **_placed(job, _attempt_views(uow, attempts))}
             return {**body, **self._waiting(uow, caller, job)}
 
         return self._deps.store.read(work)
@@ -161,7 +161,7 @@ def _ended(job: Job) -> dict[str, Any]:
     return body
 
 
-def _placed(views: Sequence[AttemptView]) -> dict[str, Any]:
+def _placed(job: Job, views: Sequence[AttemptView]) -> dict[str, Any]:
     places = [
         {
             "index": view.attempt.index,
@@ -173,7 +173,10 @@ def _placed(views: Sequence[AttemptView]) -> dict[str, Any]:
         for task in view.tasks
     ]
     nodes = sorted({str(place["node"]) for place in places})
-    return {"summary": f"Runs on {', '.join(nodes)}.", "reasons": [], "placement": places}
+    summary = f"Runs on {', '.join(nodes)}."
+    if job.status == JobStatus.PREEMPTING:
+        summary = f"Stops on {', '.join(nodes)} within its grace period ({job.status_reason})."
+    return {"summary": summary, "reasons": [], "placement": places}
 
 
 def _attempt_views(uow: UnitOfWork, attempts: Sequence[Attempt]) -> list[AttemptView]:

@@ -53,6 +53,7 @@ class AllInOne:
 
     def __init__(self, place: Path) -> None:
         self.place, self.state, self.log = place, place / "state", place / "log"
+        self.options = place / "options.conf"
         self.program: Program | None = None
         self.port = 0
 
@@ -62,6 +63,7 @@ class AllInOne:
             "gpuservice.cmd.all_in_one",
             *("--state-dir", str(self.state), "--listen", f"127.0.0.1:{port}"),
             *("--hosts", "1", "--gpus-per-host", "4"),
+            *(("--config-file", str(self.options)) if self.options.exists() else ()),
         ]
 
     def start(self) -> Rest:
@@ -110,6 +112,78 @@ def healthy(port: int) -> bool:
         return requests.get(f"http://127.0.0.1:{port}/healthcheck", timeout=5).status_code == 200
     except requests.RequestException:
         return False
+
+
+def test_a_suspended_job_goes_on_where_it_was(all_in_one: AllInOne) -> None:
+    caller = all_in_one.start()
+    job_id = str(
+        caller.submit(
+            name="long",
+            script="#!/bin/sh\n"
+            'state="$GPUSERVICE_CHECKPOINT_DIR/state"\n'
+            '[ "$GPUSERVICE_RESUMED" = 1 ] && { cat "$state"; exit 0; }\n'
+            "trap 'echo half > \"$state\"; exit 143' TERM\n"
+            "echo begun\n"
+            "while :; do sleep 0.2; done\n",
+            checkpoint={"path": "ckpt/", "interval_s": 600},
+            retry={"max_attempts": 1},
+            grace_period_s=20,
+        )["id"]
+    )
+
+    def says(word: str) -> bool:
+        return word in caller.text(f"/jobs/{job_id}/logs")
+
+    until(lambda: caller.job(job_id)["status"] == "running" and says("begun"), "its start")
+    queued_at = caller.job(job_id)["queued_at"]
+    shown = caller.post(f"/jobs/{job_id}/action", {"suspend": None})["job"]
+    assert (shown["status"], shown["hold"]) == ("preempting", True)
+    until(lambda: caller.job(job_id)["status"] == "held", "its stop")
+    assert caller.job(job_id)["status_reason"] == "suspended"
+    assert not task_processes(job_id)
+    caller.post(f"/jobs/{job_id}/action", {"resume": None})
+    job = ended(caller, job_id)
+    assert (job["status"], job["attempt"], job["queued_at"]) == ("succeeded", 2, queued_at)
+    assert says("half")
+    outcomes = [one["outcome"] for one in caller.get(f"/jobs/{job_id}/attempts")["attempts"]]
+    assert outcomes == ["succeeded", "preempted"]
+    assert all_in_one.end() == 0
+
+
+def test_an_urgent_job_takes_the_place_of_one_that_can_wait(all_in_one: AllInOne) -> None:
+    all_in_one.options.write_text("[scheduler]\nmin_runtime_s = 0\n")
+    caller = all_in_one.start()
+    admin = Rest([f"http://127.0.0.1:{all_in_one.port}"], "operators", "admin")
+    (queue,) = admin.get("/queues?name=default")["queues"]
+    shares = {"preemption": "lower_priority", "max_priority": 900}
+    admin.call("PATCH", f"/queues/{queue['id']}", {"queue": shares})
+    patient = caller.submit(
+        name="patient",
+        script="#!/bin/sh\n"
+        '[ "$GPUSERVICE_ATTEMPT" = 1 ] || exit 0\n'
+        "trap 'exit 143' TERM\n"
+        "while :; do sleep 0.2; done\n",
+        resources={"gpus": 4},
+        retry={"max_attempts": 1},
+        max_runtime_s=3600,
+    )
+    first = str(patient["id"])
+    until(lambda: caller.job(first)["status"] == "running", "the first job's start")
+    urgent = caller.submit(
+        name="urgent", command=["true"], resources={"gpus": 4}, priority="urgent", max_runtime_s=60
+    )
+    assert ended(caller, str(urgent["id"]))["status"] == "succeeded"
+    job = ended(caller, first)
+    assert (job["status"], job["attempt"], job["preempted_count"]) == ("succeeded", 2, 1)
+    assert job["queued_at"] == patient["queued_at"]
+    (told,) = [
+        one
+        for one in caller.get(f"/jobs/{first}/events")["events"]
+        if one["action"] == "job.preempting"
+    ]
+    assert (told["reason"], told["detail"]["for_job"]) == ("priority", urgent["id"])
+    assert all_in_one.end() == 0
+    assert "Traceback" not in all_in_one.text
 
 
 def test_a_restart_elsewhere_loses_neither_tasks_nor_results(all_in_one: AllInOne) -> None:

@@ -23,6 +23,8 @@ def test_suspend_and_resume(world: World, cluster: Cluster, ada: Client, node: F
         "suspended",
         True,
     )
+    told = ada.get(f"/jobs/{ident}/explain").get_json()["explanation"]["summary"]
+    assert told.startswith("Stops on ") and told.endswith("within its grace period (suspended).")
     conduct(world)
     (order,) = node.orders()
     assert (order["action"], order["grace_s"]) == ("stop", 9)

@@ -146,6 +146,13 @@ def test_actions_and_changes_are_not_repeated_by_themselves(api, gpu):
     assert len(api.asked) == 1
 
 
+@pytest.mark.parametrize("action", ["hold", "release", "requeue", "suspend", "resume"])
+def test_each_action_is_one_request(api, gpu, action):
+    api.on("POST", f"/v1/jobs/{JOB_ID}/action", Answer(202, {"job": {"id": JOB_ID}}))
+    getattr(gpu, f"{action}_job")(JOB_ID)
+    assert [list(one.body) for one in api.asked] == [[action]]
+
+
 def test_pages_are_followed_by_their_query_alone(api, gpu):
     def page(asked):
         if "marker" not in asked.query:
