@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any
 
 from gpuservice.simulation import (
     comparison,
-    openb,
     options,
     packing,
+    packing_lists,
     packing_policies,
     plots,
     reading,
@@ -133,23 +133,36 @@ def _in_short(summary: dict[str, Any]) -> str:
 
 
 def _pack(args: argparse.Namespace) -> int:
-    """Placement alone: read and run by the packing study."""
+    """Placement alone."""
     if args.policy not in packing_policies.NAMES:
-        raise InputFault(
-            f"--policy {args.policy}: --mode {args.mode} has {', '.join(packing_policies.NAMES)}"
+        names = ", ".join(packing_policies.NAMES)
+        raise InputFault(f"--policy {args.policy}: --mode {args.mode} has {names}")
+    chosen = {}
+    for setting in args.set:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.startswith("packing."):
+            raise InputFault(f"--set {setting}: --mode {args.mode} takes packing.NAME=VALUE")
+        chosen[name.removeprefix("packing.")] = value
+    nodes = packing_lists.nodes(args.cluster)
+    pods = packing_lists.pods(args.workload, args.format, nodes)
+    try:
+        made = packing.run_packing(
+            nodes,
+            pods,
+            policy=args.policy,
+            seed=args.seed,
+            inflation=args.inflation,
+            queue=args.mode == "packing+queue",
+            options=packing.parse_options(chosen),
         )
-    made = packing.run_packing(
-        openb.read_nodes(Path(args.cluster)),
-        openb.read_pods(Path(args.workload)),
-        policy=args.policy,
-        seed=args.seed,
-        inflation=args.inflation,
-        queue=args.mode == "packing+queue",
-        options=packing.parse_settings(args.set),
-    )
-    with _opened(args.output or "-") as output:
+    except ValueError as fault:
+        raise InputFault(f"--mode {args.mode}: {fault}") from None
+    with _opened(args.output) as output:
         if output is not None:
             report.write(made, output)
+    if args.output != "-":
+        ratio = made["summary"]["allocation_ratio"]
+        sys.stdout.write(f"allocated, % of GPUs, by arrived demand in %: {json.dumps(ratio)}\n")
     return 0
 
 

@@ -299,7 +299,7 @@ class Pass:
         given = self.policy.small_promises if small else self.policy.promises
         if self.policy.due is not None and self.policy.promises < 0:
             given = -1
-        return key, given if given < 0 else given - self.budgets.get(key, 0)
+        return key, given if given < 0 else max(given - self.budgets.get(key, 0), 0)
 
     def _promise(self, row: int) -> None:
         """Give the job a start that lower ones must respect, unless others move for it."""

@@ -45,6 +45,7 @@ class Session:
         self._claims: dict[str, str] = {}  # gang -> the job that it goes for
         self._planned: dict[str, str] = {}
         self._claimed: set[str] = set()
+        self._told: set[str] = set()  # jobs with a promise of the last plan
 
     def submit(self, job: PendingJob) -> None:
         """A job waits (or waits again)."""
@@ -60,7 +61,11 @@ class Session:
         job = line.get(gang.job_id)
         if job is not None:
             if job.elements > 1:
-                line.change(replace(job, elements=job.elements - 1, promised=None, claimed=False))
+                # The next element keeps its rank if the plan has promised it a start as well.
+                promised = job.promised if job.job_id in self._told else None
+                line.change(
+                    replace(job, elements=job.elements - 1, promised=promised, claimed=False)
+                )
             else:
                 line.remove(job.job_id)
         self._world.add_gang(gang)
@@ -141,6 +146,7 @@ class Session:
             job = line.get(promise.job_id)
             if job is not None and job.promised is None:
                 line.change(replace(job, promised=rank(now, number)))
+        self._told = {promise.job_id for promise in made.promises}
         self._planned = {one.gang_id: one.for_job_id for one in made.preemptions}
         claimed = set(self._claims.values())
         for job_id in self._claimed - claimed:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from replays import Attempts, attempts, job, replay, starts
 
+from gpuservice.planner.snapshot import Policy, QueueState
+from gpuservice.simulation.cluster import from_spec
 from gpuservice.simulation.policies import POLICIES
 
 FAIR = replace(POLICIES["skip"].policy, order="fair")
@@ -82,3 +84,30 @@ def test_fair_share_goes_by_usage() -> None:
     ]
     made = starts(replay(jobs, policy=FAIR))
     assert made == {"long": [0], "modest": [100], "greedy": [110]}
+
+
+def test_a_higher_tier_takes_from_a_lower_one_where_the_queue_says_so() -> None:
+    cluster = replace(
+        from_spec("1x8"), queues=(QueueState("default", (), preemption="lower_priority"),)
+    )
+    jobs = [job("low", 0, 5000, 8, priority=100), job("high", 100, 50, 8, priority=900)]
+    made = replay(jobs, cluster, Policy(protected_s=600), lost_s=60, grace_s=30)
+    assert attempts(made) == {
+        "low": [(0, 630, "preempted"), (680, 5110, "succeeded")],
+        "high": [(630, 680, "succeeded")],
+    }
+    kept = replay([replace(one, preemptible=False) for one in jobs], cluster, Policy())
+    assert starts(kept)["high"] == [5000]
+
+
+def test_a_queue_takes_back_what_it_lent_and_no_more() -> None:
+    queues = tuple(
+        QueueState(name, (), cohort="all", nominal={"gpu": 4000}, preemption="reclaim")
+        for name in ("mine", "theirs")
+    )
+    cluster = replace(from_spec("1x8"), queues=queues)
+    jobs = [job(f"b{one}", 0, 5000, 2, queue="theirs") for one in range(4)]
+    policy = Policy(order="fifo", protected_s=0)
+    made = replay([*jobs, job("own", 100, 50, 2, queue="mine")], cluster, policy, grace_s=0)
+    assert starts(made)["own"] == [100]
+    assert sorted(len(ran) for name, ran in attempts(made).items() if name != "own") == [1, 1, 1, 2]

@@ -167,3 +167,34 @@ def test_without_matplotlib_pictures_are_refused_with_the_remedy(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run("--plot", "p.png") == 2
     assert "pip install 'gpuservice[simulate]'" in capsys.readouterr().err
+
+
+def test_placement_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--workload", "w.csv", "--cluster", "2x8:a100-80gb", "--mode", "packing"]
+    assert main([*arguments, "--policy", "bestfit", "--seed", "1", "--output", "r.json"]) == 0
+    assert "allocated, % of GPUs" in capsys.readouterr().out
+    made = result(folder)
+    assert made["mode"] == "packing"
+    assert {job["name"].partition("#")[0] for job in made["jobs"]} >= {"half", "whole"}
+    (folder / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn,64000,262144,2,P100\n")
+    (folder / "pods.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,1024,1,500,\n"
+    )
+    lists = ["--workload", "pods.csv", "--cluster", "nodes.csv", "--mode", "packing+queue"]
+    assert main([*lists, "--set", "packing.batch=2", "--output", "q.json"]) == 0
+    assert result(folder, "q.json")["mode"] == "packing+queue"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("scheduler.order=fifo", "takes packing.NAME=VALUE"),
+        ("packing.batch=x", "batch is 'x', not a number"),
+        ("packing.x=1", "no packing option 'x'"),
+    ],
+)
+def test_mistakes_of_placement_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    assert run("--mode", "packing", "--set", setting) == 2
+    assert said in capsys.readouterr().err
