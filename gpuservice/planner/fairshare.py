@@ -10,6 +10,7 @@ given everything until its usage shows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -20,18 +21,35 @@ from gpuservice.planner.world import World
 
 
 class FairShare:
-    """Usage by level during one pass, in milli-GPU-seconds."""
+    """Usage by level during one pass, in milli-GPU-seconds.
+
+    Nothing is summed up before somebody asks: a pass in which one queue waits never does.
+    """
 
     def __init__(
         self, world: World, now: float, usage: Mapping[UsageKey, float], half_life_s: float
     ) -> None:
         self._world = world
         self._most_s = half_life_s
-        self._weights = _weights(world.queues)
-        self._used: dict[tuple[str, ...], float] = {}
-        for (queue, project, user), amount in usage.items():
-            self._add(queue, project, user, amount)
-        self._add_running(now)
+        self._now, self._usage = now, usage
+        self._known: dict[tuple[str, ...], float] | None = None
+        self._started: list[tuple[int, float]] = []  # before anybody asked
+
+    @cached_property
+    def _weights(self) -> dict[tuple[str, ...], float]:
+        return _weights(self._world.queues)
+
+    @property
+    def _used(self) -> dict[tuple[str, ...], float]:
+        """(queue), (queue, project), (queue, project, user) and ("", cohort) -> usage."""
+        if self._known is None:
+            self._known = {}
+            for (queue, project, user), amount in self._usage.items():
+                self._add(queue, project, user, amount)
+            self._add_running(self._now)
+            for share, amount in self._started:
+                self._charge(share, amount)
+        return self._known
 
     def path(self, share: int) -> tuple[tuple[str, ...], ...]:
         """The levels of a share, outer to inner: cohort (where there is one), queue, project,
@@ -51,8 +69,15 @@ class FairShare:
 
     def charge(self, share: int, milli: int, runtime: float) -> None:
         """Something was started."""
+        amount = milli * self._reckoned(runtime)
+        if self._known is None:
+            self._started.append((share, amount))
+        else:
+            self._charge(share, amount)
+
+    def _charge(self, share: int, amount: float) -> None:
         one = self._world.shares[share]
-        self._add(one.queue_id, one.project_id, one.user_id, milli * self._reckoned(runtime))
+        self._add(one.queue_id, one.project_id, one.user_id, amount)
 
     def factor(self, share: int) -> float:
         """2^-(part of all usage / part of all weights) of the share's queue: 1 for who had

@@ -22,7 +22,7 @@ from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks, place
 from gpuservice.planner.plan_types import Preemption, Promise
 from gpuservice.planner.quota import milli_of_task
-from gpuservice.planner.snapshot import PendingJob
+from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Gang, Shape
 
 if TYPE_CHECKING:
@@ -50,27 +50,38 @@ class Preempting:
     # -- who might -------------------------------------------------------------------------
     def may(self, rows: Ints) -> Bools:
         """(n,): whether others might have to go for a job, so that it is tried although nothing
-        fits."""
+        fits. Cheap questions first: most passes need no look at what runs."""
         state = self.state
-        line = state.world.line
+        line, preempt = state.world.line, state.policy.preempt
         may = np.zeros(len(rows), dtype=np.bool_)
-        if not state.policy.preempt or not self._candidates():
+        if not preempt or not state.world.gangs:
             return may
-        lowest = self._lowest_by_queue()
-        by_share = np.zeros(len(state.world.shares), dtype=np.int64)
-        reclaims = np.zeros(len(state.world.shares), dtype=np.bool_)
-        for number, share in enumerate(state.world.shares):
-            by_share[number] = lowest.get(share.queue_id, 1 << 30)
-            reclaims[number] = self._may_reclaim(share.queue_id)
         shares = line.share[rows]
-        if "priority" in state.policy.preempt:
-            may |= by_share[shares] < line.tier[rows]
-        if "reclaim" in state.policy.preempt:
-            may |= reclaims[shares]
-        if "short_jobs" in state.policy.preempt:
+        queues = {share: state.world.shares[share].queue_id for share in np.unique(shares).tolist()}
+        if "reclaim" in preempt:
+            owed = np.zeros(len(state.world.shares))
+            for share, queue_id in queues.items():
+                owed[share] = self._reclaimable(queue_id)
+            may = owed[shares] > 0
+            if may.any():
+                may[may] = self._least(line.shape[rows[may]]) <= owed[shares[may]]
+        if "priority" in preempt and any(map(self._by_priority, queues.values())):
+            lowest = np.full(len(state.world.shares), 1 << 30, dtype=np.int64)
+            for share, queue_id in queues.items():
+                lowest[share] = self._lowest_by_queue().get(queue_id, 1 << 30)
+            may |= lowest[shares] < line.tier[rows]
+        if "short_jobs" in preempt:
             waited = state.now - line.queued[rows] >= SHORT_WAITED_S
             may |= waited & (line.limit[rows] <= SHORT_LIMIT_S)
-        return may
+        return may if may.any() and self._candidates() else np.zeros_like(may)
+
+    def _least(self, shapes: Ints) -> Ints:
+        """(n,): milli-GPUs that the smallest gang of each of these shapes takes at the least."""
+        found = {
+            number: _least_milli(self.state.world.shapes[number].request)
+            for number in np.unique(shapes).tolist()
+        }
+        return np.array([found[number] for number in shapes.tolist()], dtype=np.int64)
 
     def _candidates(self) -> list[Gang]:
         """Running gangs that may be preempted by anybody."""
@@ -86,34 +97,53 @@ class Preempting:
             ]
         return self._victims
 
+    def _by_priority(self, queue_id: str) -> bool:
+        queue = self.state.world.queues.get(queue_id)
+        return queue is not None and queue.preemption in ("lower_priority", "both")
+
     def _lowest_by_queue(self) -> dict[str, int]:
         """Queue with preemption by priority -> the lowest priority of a possible victim."""
         if self._lowest is None:
             self._lowest = {}
+            of = {queue_id for queue_id in self.state.world.queues if self._by_priority(queue_id)}
             for one in self._candidates():
-                queue = self.state.world.queues.get(one.gang.queue_id)
-                if queue is not None and queue.preemption in ("lower_priority", "both"):
-                    known = self._lowest.get(queue.id, 1 << 30)
-                    self._lowest[queue.id] = min(known, one.gang.priority)
+                queue_id = one.gang.queue_id
+                if queue_id in of:
+                    known = self._lowest.get(queue_id, 1 << 30)
+                    self._lowest[queue_id] = min(known, one.gang.priority)
         return self._lowest
 
-    def _may_reclaim(self, queue_id: str) -> bool:
+    def _reclaimable(self, queue_id: str) -> int:
+        """Milli-GPUs that the queue may reclaim, where another of its cohort borrows."""
         world = self.state.world
         queue = world.queues.get(queue_id)
         if queue is None or not queue.cohort or queue.preemption not in ("reclaim", "both"):
-            return False
-        return any(world.quotas.owed(queue_id, gpu_type) > 0 for gpu_type in queue.nominal)
+            return 0
+        owed = max((world.quotas.owed(queue_id, kind) for kind in queue.nominal), default=0)
+        return owed if owed and self._anybody_borrows(queue.cohort) else 0
+
+    def _anybody_borrows(self, cohort: str) -> bool:
+        world = self.state.world
+        return any(
+            world.quotas.borrowed(other.id, kind) > 0
+            for other in world.queues.values()
+            if other.cohort == cohort
+            for kind in other.nominal
+        )
 
     # -- one job -----------------------------------------------------------------------------
     def for_job(self, row: int, job: PendingJob, shape: Shape, front: bool) -> bool:
         """Let others go for the job if it starts then; whether they do."""
         state = self.state
-        if job.claimed or not state.policy.preempt or not self._candidates():
+        if job.claimed or not state.policy.preempt:
             return False
         share = int(state.world.line.share[row])
-        for why, eligible in self._ways(row, job, shape, front):
+        for why in self._ways(job, shape, front):
             vain = (shape.number, share, job.priority, job.preemptible, why)
-            if vain in self._vain or not eligible:
+            if vain in self._vain:
+                continue
+            eligible = self._eligible(why, job, shape)
+            if not eligible:
                 continue
             chosen = self._victims_for(job, shape, eligible, why)
             if chosen is None:
@@ -124,32 +154,47 @@ class Preempting:
             return True
         return False
 
-    def _ways(
-        self, row: int, job: PendingJob, shape: Shape, front: bool
-    ) -> Iterable[tuple[str, list[Gang]]]:
-        """(why, who might go), the most rightful first."""
+    def _ways(self, job: PendingJob, shape: Shape, front: bool) -> Iterable[str]:
+        """Why others might go for the job, the most rightful reason first."""
+        preempt = self.state.policy.preempt
+        if "priority" in preempt and self._by_priority(job.queue_id):
+            yield "priority"
+        if "reclaim" in preempt:
+            owed = self._reclaimable(job.queue_id)
+            if owed and _least_milli(job.request) <= owed:
+                yield "reclaim"
+        if "due_gangs" in preempt and front and shape.gang:
+            yield "due_gang"
+        if "short_jobs" in preempt and self._short(job, shape):
+            yield "short_job"
+
+    def _eligible(self, why: str, job: PendingJob, shape: Shape) -> list[Gang]:
+        """Who might go."""
         world, policy = self.state.world, self.state.policy
-        queue = world.queues[job.queue_id]
         left = [one for one in self._candidates() if one.gang.gang_id not in self.going]
-        own = [one for one in left if one.gang.queue_id == job.queue_id]
-        if "priority" in policy.preempt and queue.preemption in ("lower_priority", "both"):
-            yield "priority", [one for one in own if one.gang.priority < job.priority]
-        if "reclaim" in policy.preempt and self._may_reclaim(job.queue_id):
-            others = [
+        if why == "reclaim":
+            cohort = world.queues[job.queue_id].cohort
+            lends = {
+                queue.id
+                for queue in world.queues.values()
+                if queue.cohort == cohort
+                and queue.id != job.queue_id
+                and any(world.quotas.borrowed(queue.id, kind) for kind in queue.nominal)
+            }
+            return [
                 one
                 for one in left
-                if one.gang.queue_id != job.queue_id
-                and (other := world.queues.get(one.gang.queue_id)) is not None
-                and other.cohort == queue.cohort
-                and any(world.quotas.borrowed(other.id, kind) for kind in one.by_type)
+                if one.gang.queue_id in lends
+                and any(world.quotas.borrowed(one.gang.queue_id, kind) for kind in one.by_type)
             ]
-            yield "reclaim", others
+        own = [one for one in left if one.gang.queue_id == job.queue_id]
+        if why == "priority":
+            return [one for one in own if one.gang.priority < job.priority]
         single = [one for one in own if len(one.rows) == 1 and one.gang.priority <= job.priority]
-        if "due_gangs" in policy.preempt and front and shape.gang:
+        if why == "due_gang":
             least = self.state.now + policy.lost_s
-            yield "due_gang", [one for one in single if end_of(one.gang) >= least]
-        if "short_jobs" in policy.preempt and self._short(job, shape):
-            yield "short_job", self._longest(job, shape, single)
+            return [one for one in single if end_of(one.gang) >= least]
+        return self._longest(job, shape, single)
 
     def _short(self, job: PendingJob, shape: Shape) -> bool:
         limit = job.max_runtime_s
@@ -339,6 +384,11 @@ class Preempting:
             return True
         finally:
             world.ledger.undo_to(mark)
+
+
+def _least_milli(request: Request) -> int:
+    """Milli-GPUs of the smallest gang (a share by memory: not known before its node is)."""
+    return 0 if request.gpu_memory_mib is not None else request.gpu_milli * request.min_count
 
 
 def put_back(
