@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan, Preemption, Start
+from gpuservice.planner.session import rank
 from gpuservice.planner.snapshot import PendingJob, Policy, RunningGang, Snapshot
 from tests.cluster_states import gang_of, with_running
 from tests.reference_books import INFINITE, Books, runtime_of
@@ -100,10 +101,10 @@ class VirtualCluster:
         now = self.snapshot.now
         for job_id, due in made.due.items():
             pending[job_id] = replace(pending[job_id], due=due)
-        for promise in made.promises:
+        for number, promise in enumerate(made.promises):
             job = pending[promise.job_id]
             if job.promised is None:
-                pending[job.job_id] = replace(job, promised=now)
+                pending[job.job_id] = replace(job, promised=rank(now, number))
             first = self.promised.setdefault(job.job_id, promise.start)
             if promise.start > first:
                 self.slips.append(f"{now}: {job.job_id} from {first} to {promise.start}")

@@ -77,6 +77,8 @@ class _Latest(NamedTuple):
 def _latest_of_equals(world: World, rows: Ints, known: Ints) -> _Latest:
     """Due times of equal jobs that wait already: equal jobs keep their order."""
     line = world.line
+    if len(rows) == 1:
+        return _Latest([0], {0: _of_one(world, int(rows[0]), known)})
     both = np.concatenate([rows, known])
     numbers = np.zeros(len(both), dtype=np.int64)
     for column in (line.shape, line.share, line.tier, line.limit):
@@ -90,3 +92,12 @@ def _latest_of_equals(world: World, rows: Ints, known: Ints) -> _Latest:
     ):
         due[alike] = max(moment, due.get(alike, moment))
     return _Latest(classes.tolist(), due)
+
+
+def _of_one(world: World, row: int, known: Ints) -> float:
+    """The latest due time of those that wait and are equal to one job."""
+    line = world.line
+    alike = known[line.shape[known] == line.shape[row]]
+    for column in (line.share, line.tier, line.limit):
+        alike = alike[column[alike] == column[row]]
+    return float(line.due[alike].max(initial=float("-inf")))

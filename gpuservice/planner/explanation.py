@@ -19,7 +19,7 @@ from gpuservice.planner.holders import Holders
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Ints
 from gpuservice.planner.ordering import Positions
-from gpuservice.planner.passes import PROMISABLE, Pass
+from gpuservice.planner.passes import PROMISABLE, SHORTER_MAY_FIT, Pass
 from gpuservice.planner.plan_types import Holder, Promise, ReasonFact, Waiting
 from gpuservice.planner.promises import Future
 from gpuservice.planner.reason_text import sentence
@@ -48,8 +48,9 @@ class WaitingLine(Sequence[Waiting]):
         self._positions: dict[int, int] = {}
         self._counting = Positions()
         self._words: dict[tuple[int, int, bool], str] = {}
+        self._kept: dict[tuple[int, int, bool, float], str] = {}
         self._reasons_of: dict[tuple[int, int, str, bool], tuple[ReasonFact, ...]] = {}
-        self._changes_of: dict[tuple[int, int, str | None], tuple[Change, ...]] = {}
+        self._changes_of: dict[tuple[object, ...], tuple[Change, ...]] = {}
         self._shortfalls: dict[tuple[int, int], Shortfall] = {}
         self._promised = {promise.job_id: promise for promise in state.future.promises}
         self._tested = 0
@@ -143,12 +144,25 @@ class WaitingLine(Sequence[Waiting]):
         if queue is None or not queue.open:
             return Reason.QUEUE_CLOSED
         known = state.words.get(row)
+        if known in SHORTER_MAY_FIT:
+            return self._kept_at_last(row, job, str(known))
         if known is not None:
             return known
         key = (int(line.shape[row]), int(line.share[row]), job.preemptible)
         if key not in self._words:
             self._words[key] = state.trial.why_not_tried(job, self._shape(row))
         return self._words[key]
+
+    def _kept_at_last(self, row: int, job: PendingJob, word: str) -> str:
+        """What would be true of a promise or reservation when the job was tried may not be once
+        others have started: the word is of the same moment as the numbers."""
+        shape, end = self._shape(row), self._state.end_of(job)
+        key = (shape.number, int(self._state.world.line.share[row]), job.preemptible, end)
+        if key not in self._kept:
+            guards = self._state.future.guards_without(job.job_id)
+            tried = self._state.trial.places(job, shape, job.request, end, guards)
+            self._kept[key] = tried.word or word
+        return self._kept[key]
 
     def _shape(self, row: int) -> Shape:
         world = self._state.world
@@ -194,6 +208,8 @@ class WaitingLine(Sequence[Waiting]):
             int(state.world.line.shape[row]),
             int(state.world.line.share[row]),
             job.job_id if job.job_id in self._promised or job.deadline is not None else None,
+            # What promises and reservations allow depends on when a job would end.
+            state.world.limit_of(job) if state.future.promises or state.reserved else None,
         )
         if key not in self._changes_of:
             if self._tested >= state.policy.counterfactuals and state.policy.focus is None:

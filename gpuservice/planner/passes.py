@@ -318,8 +318,7 @@ class Pass:
             return
         start, tasks = found
         if job.deadline is not None and start + runtime > job.deadline:
-            self.words[row] = Reason.DEADLINE_UNREACHABLE
-            return
+            return  # a promise would be of no use; a hole before it may still be
         key, _ = self._budget(shape)
         self.budgets[key] = self.budgets.get(key, 0) + 1
         promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)

@@ -22,7 +22,8 @@ def nodes(given: str) -> list[openb.Node]:
     """
     if Path(given).is_file():
         header = reading.text_of(given, "--cluster").partition("\n")[0]
-        if {name.strip() for name in header.split(",")} >= _NODE_COLUMNS:
+        names = {name.strip() for name in header.split(",")}
+        if names & _NODE_COLUMNS or given.endswith((".csv", ".csv.gz")):
             try:
                 return openb.read_nodes(Path(given))
             except openb.ListError as fault:

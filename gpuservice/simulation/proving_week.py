@@ -12,7 +12,8 @@ Where each number comes from (fits of ``benchmarks/scheduling/fits.py`` on publi
   the others within 30 seconds of the one before, 3.08 a submission.
 - days of the week: Philly. The hours are the one assumption: the logs are of clusters used from
   several time zones; ours is used from one.
-- limits: 2 to 13 times the duration, the medians of two logs with both (hpc2n 2.2, wagap-2013 13.5).
+- limits: 2 to 13 times the duration, the medians of two logs with both (hpc2n 2.2, wagap-2013
+  13.5).
 - kinds' parts of the GPU time: an assumption, within what the logs' summaries say.
 """
 

@@ -13,6 +13,7 @@ from planner_worlds import calm, crowded, eager, law, policies
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan, Preemption
+from gpuservice.planner.session import rank
 from gpuservice.planner.snapshot import PendingJob, Policy, RunningGang, Snapshot
 from tests.cluster_states import after, with_running
 from tests.reference_books import Books, runtime_of
@@ -186,9 +187,10 @@ def _then(snapshot: Snapshot, made: Plan, gone: set[str], requeue: bool = True) 
 
 
 def _promised(snapshot: Snapshot, made: Plan, job: PendingJob) -> float | None:
-    if job.promised is None and any(one.job_id == job.job_id for one in made.promises):
-        return snapshot.now
-    return job.promised
+    if job.promised is not None:
+        return job.promised
+    numbers = [at for at, one in enumerate(made.promises) if one.job_id == job.job_id]
+    return rank(snapshot.now, numbers[0]) if numbers else None
 
 
 def _waits_again(gang: RunningGang, number: int) -> PendingJob:

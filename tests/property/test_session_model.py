@@ -16,7 +16,7 @@ from planner_worlds import examples, policies, snapshots
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan
-from gpuservice.planner.session import Session, occupied
+from gpuservice.planner.session import Session, occupied, rank
 from gpuservice.planner.snapshot import PendingJob, Reservation, RunningGang, Snapshot
 from tests.cluster_states import gang_of
 from tests.cluster_worlds import EVERYTHING
@@ -215,10 +215,10 @@ class SessionModel(RuleBasedStateMachine):
     def _keep(self, made: Plan) -> None:
         for ident, due in made.due.items():
             self.pending[ident] = replace(self.pending[ident], due=due)
-        for promise in made.promises:
+        for number, promise in enumerate(made.promises):
             waits = self.pending[promise.job_id]
             if waits.promised is None:
-                self.pending[promise.job_id] = replace(waits, promised=self.now)
+                self.pending[promise.job_id] = replace(waits, promised=rank(self.now, number))
 
     def _do(self, made: Plan) -> None:
         for start in made.starts:

@@ -56,11 +56,11 @@ def test_the_same_input_gives_the_same_bytes(lists: Path) -> None:
     ("more", "said"),
     [
         (["--policy", "easy"], "--mode packing has default, fgd"),
-        (["--set", "scheduler.order=fifo"], "in packing mode write packing.NAME=VALUE"),
+        (["--set", "scheduler.order=fifo"], "--mode packing takes packing.NAME=VALUE"),
         (["--set", "packing.speed=1"], "no packing option 'speed'"),
         (["--inflation", "0"], "inflation is 0"),
         (["--seed", "-1"], "seed is -1"),
-        (["--cluster", "none.csv"], "none.csv cannot be read"),
+        (["--cluster", "none.csv"], "'none.csv' is neither a file nor"),
         (["--cluster", "pods.csv"], "pods.csv line 1: no column 'sn'"),
     ],
 )
