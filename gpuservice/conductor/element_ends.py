@@ -12,7 +12,7 @@ from gpuservice.domain.array_ends import end_of_array
 from gpuservice.domain.happenings import status_change
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import Delta, UnitOfWork, Where
-from gpuservice.domain.progress import PREEMPTED, Ending, reason
+from gpuservice.domain.progress import PREEMPTED, SUSPENDED, Ending, reason
 from gpuservice.domain.retry import Decision, decide
 from gpuservice.domain.states import AttemptOutcome, AttemptStatus, JobStatus
 from gpuservice.domain.work import Attempt, Event, Job
@@ -197,8 +197,12 @@ class ElementEnds:
         now = uow.now()
         if decision.again:
             lost = _lost_place(attempt, end)
+            # Of an array that is suspended as a whole the hold of the job is enough.
+            event, status = "requeue", JobStatus.QUEUED
+            if attempt.stop_reason == SUSPENDED and job.status != JobStatus.PREEMPTING:
+                event, status = "suspend", JobStatus.HELD
             values = {
-                "status": JobStatus.QUEUED,
+                "status": status,
                 "started_at": None,
                 "not_before": now + timedelta(seconds=decision.after_s),
                 "status_reason": _again(end),
@@ -215,7 +219,7 @@ class ElementEnds:
                     "preempted_count": Delta(lost),
                 },
             )
-            self._note(uow, job, "requeue", before, JobStatus.QUEUED, attempt, end, events)
+            self._note(uow, job, event, before, status, attempt, end, events)
             return
         event, status = self._final(job, end)
         uow.elements.change(
@@ -279,7 +283,8 @@ class ElementEnds:
             "ended_at": uow.now(),
             "failure_class": "cancelled",
         }
-        uow.elements.change_where(job.id, values, Where("status", "eq", JobStatus.QUEUED))
+        waits = (JobStatus.QUEUED, JobStatus.HELD)
+        uow.elements.change_where(job.id, values, Where("status", "in", waits))
         uow.jobs.change(
             job.id,
             {

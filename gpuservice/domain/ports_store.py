@@ -274,6 +274,9 @@ class ElementRepository(Protocol):
     def remove_of(self, job_id: str) -> None:
         """Delete all of a job."""
 
+    def held(self) -> dict[str, int]:
+        """How many elements of each job are suspended on their own."""
+
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""
 

@@ -146,7 +146,7 @@ class Collector:
         waiting = self._waiting(uow)
         others = self._others(uow)
         closed = {queue.id for queue in queues if queue.status == QueueStatus.CLOSED}
-        backing_off = uow.elements.backing_off(now)
+        backing_off, held = uow.elements.backing_off(now), uow.elements.held()
         arrays = any(job.array_size is not None and job.preempted_count for job in waiting)
         lost = uow.scheduling.most_preempted() if arrays else {}
         made = self._made
@@ -160,7 +160,8 @@ class Collector:
                 pending.append(known[2])
                 continue
             spec = self._specs[job.id]
-            one = _pending_job(job, spec, now, others, shut, backing_off.get(job.id, 0))
+            later = (backing_off.get(job.id, 0), held.get(job.id, 0))
+            one = _pending_job(job, spec, now, others, shut, *later)
             if job.array_size is not None:
                 one = replace(one, preempted=lost.get(job.id, 0))
             if not spec.depends_on and job.not_before is None and job.array_size is None:
@@ -229,21 +230,22 @@ def _pending_job(
     others: Mapping[str, tuple[str, bool]],
     closed: bool,
     backing_off: int,
+    held: int,
 ) -> plan_input.PendingJob:
-    elements = job.waiting_elements - backing_off
+    elements = job.waiting_elements - backing_off - held
     if job.array_max_running is not None:
         elements = min(elements, job.array_max_running - job.live_elements)
     blocked: str | None = None
     facts: dict[str, Any] = {}
     state, unmet = verdict(spec.depends_on, others)
-    if job.on_hold:
+    if job.on_hold or (held and held == job.waiting_elements):
         blocked = Reason.HELD
     elif state != MET:
         blocked, facts = Reason.DEPENDENCY, {"unmet": len(unmet), "jobs": unmet[:10]}
     elif closed:
         blocked = Reason.QUEUE_CLOSED
     elif (job.not_before is not None and job.not_before > now) or (
-        backing_off and backing_off == job.waiting_elements
+        backing_off and backing_off + held == job.waiting_elements
     ):
         blocked = Reason.RETRY_BACKOFF
     elif elements <= 0:

@@ -18,6 +18,11 @@ from gpuservice.domain.states import JOB, JOB_ENDED, JobStatus
 from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Attempt, Job, JobElement
 from gpuservice.services.deps import Deps
+from gpuservice.services.element_suspends import (
+    check_array,
+    resume_elements,
+    suspend_elements,
+)
 from gpuservice.services.visibility import found, owned
 
 #: Indices in one condition: every database takes so many values in a statement.
@@ -28,7 +33,7 @@ _WAITS = (JobStatus.QUEUED, JobStatus.HELD)
 _RUNS = (JobStatus.STARTING, JobStatus.RUNNING, JobStatus.PREEMPTING)
 
 
-def indices_of(text: str, size: int) -> list[int]:
+def indices_of(text: str, size: int, pointer: str = "/cancel/indices") -> list[int]:
     """``3,7-9`` as indices.
 
     :raises Invalid: when it is not that, or beyond the array.
@@ -37,14 +42,12 @@ def indices_of(text: str, size: int) -> list[int]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(part) > 16:
-            raise Invalid(
-                f"indices is {text[:80]!r}; it must be like '3,7-9'.", pointer="/cancel/indices"
-            )
+            raise Invalid(f"indices is {text[:80]!r}; it must be like '3,7-9'.", pointer=pointer)
         first, last = int(low), int(high) if dash else int(low)
         if first > last or last >= size:
             raise Invalid(
                 f"indices is {text[:80]!r}; the array has 0 to {size - 1}.",
-                pointer="/cancel/indices",
+                pointer=pointer,
             )
         chosen[first : last + 1] = b"\1" * (last + 1 - first)
     return [index for index, flag in enumerate(chosen) if flag]
@@ -81,7 +84,7 @@ def _element_waits(job: Job, index: int, row: JobElement | None) -> bool:
     given up what waited of it (``next_index`` is behind it then)."""
     if row is None:
         return index >= job.next_index
-    return row.status == JobStatus.QUEUED
+    return row.status in _WAITS
 
 
 class JobActions:
@@ -91,7 +94,8 @@ class JobActions:
         self._deps = deps
 
     def act(self, caller: Caller, ident: str, action: str, indices: str | None) -> None:
-        """Do one of cancel (also of some elements), hold, release, requeue, suspend, resume."""
+        """Do one of cancel, suspend, resume (of an array also to some elements), hold, release,
+        requeue."""
 
         def work(uow: UnitOfWork) -> None:
             job = owned(uow.jobs, caller, ident, "job", lock=True)
@@ -102,6 +106,8 @@ class JobActions:
                     self._cancel_some(uow, caller, job, indices)
             elif action == "requeue":
                 self._requeue(uow, caller, job)
+            elif action in ("suspend", "resume") and indices is not None:
+                self._suspend_or_resume_some(uow, caller, job, action, indices)
             elif action == "suspend":
                 self._suspend(uow, caller, job)
             else:
@@ -115,6 +121,8 @@ class JobActions:
         """Hold back (or release) what waits of the job."""
         if job.status in JOB_ENDED or job.status == JobStatus.CANCELLING:
             raise InvalidTransition("job", job.status, "hold" if hold else "release")
+        if job.is_array and not hold:
+            resume_elements(uow, job, None)
         if job.on_hold == hold:
             return
         if job.status == JobStatus.PREEMPTING and not hold:
@@ -150,9 +158,7 @@ class JobActions:
         }
         if job.is_array:
             values["next_index"] = job.elements
-            uow.elements.change_where(
-                job.id, _cancelled(uow.now()), Where("status", "eq", JobStatus.QUEUED)
-            )
+            uow.elements.change_where(job.id, _cancelled(uow.now()), Where("status", "in", _WAITS))
         if not job.live_elements:
             values.update(_cancelled(uow.now()))
             self._event(uow, caller, job, "cancelled", JobStatus.CANCELLING, JobStatus.CANCELLED)
@@ -192,15 +198,21 @@ class JobActions:
                 "cancelled",
             )
         if waiting or live:
-            self._some_cancelled(uow, caller, job, sorted((*waiting, *live)), text)
+            self._done_to_some(uow, caller, job, "cancel", sorted((*waiting, *live)), text)
         if waiting:
             # The conductor ends an array of which nothing is left.
             left = job.waiting_elements - len(waiting)
             if not left and not job.live_elements:
                 self._end_array(uow, caller, found(uow.jobs, job.id, "job"))
 
-    def _some_cancelled(
-        self, uow: UnitOfWork, caller: Caller, job: Job, indices: Sequence[int], text: str
+    def _done_to_some(
+        self,
+        uow: UnitOfWork,
+        caller: Caller,
+        job: Job,
+        action: str,
+        indices: Sequence[int],
+        text: str,
     ) -> None:
         """One event for all: an array may have thousands of elements. Where writing down those
         that were live or waiting takes much space, the event has what was asked for."""
@@ -210,7 +222,7 @@ class JobActions:
                 self._deps.ids,
                 uow.now(),
                 cause_of(caller),
-                "job.cancel",
+                f"job.{action}",
                 "job",
                 job.id,
                 project_id=job.project_id,
@@ -256,6 +268,19 @@ class JobActions:
         uow.jobs.change(job.id, values)
         uow.drop_explanations([job.id])
         self._event(uow, caller, job, event, job.status, status)
+
+    def _suspend_or_resume_some(
+        self, uow: UnitOfWork, caller: Caller, job: Job, action: str, text: str
+    ) -> None:
+        check_array(job, action)
+        wanted = indices_of(text, job.elements, f"/{action}/indices")
+        if action == "suspend":
+            changed = suspend_elements(uow, job, wanted)
+        else:
+            resume_elements(uow, job, wanted)
+            changed = wanted
+        if changed:
+            self._done_to_some(uow, caller, job, action, changed, text)
 
     def _suspend(self, uow: UnitOfWork, caller: Caller, job: Job) -> None:
         """Stop what runs of it as before a preemption; all of it is held from then on."""

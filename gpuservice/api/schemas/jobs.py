@@ -121,7 +121,7 @@ JOB_PATCH = patch(
 _SOME = record((), indices=text(4096, 1, "^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"))
 _NONE = record(())
 JOB_ACTION = actions(
-    cancel=_SOME, hold=_NONE, release=_NONE, requeue=_NONE, suspend=_NONE, resume=_NONE
+    cancel=_SOME, hold=_NONE, release=_NONE, requeue=_NONE, suspend=_SOME, resume=_SOME
 )
 LOG_QUERY = {
     "stream": one_of("stdout", "stderr"),

@@ -31,6 +31,9 @@ STATUSES = (
 )
 
 
+_INDICES = Option("--indices", "Only these elements of the array, like 3,7-9")
+
+
 def priority(text: str) -> int | str:
     """A number, or a word such as ``high``, as the service takes it."""
     return int(text) if text.isdecimal() else text
@@ -146,7 +149,7 @@ class CancelJob(ActOnNoun):
 
     noun = "job"
     action = "cancel"
-    details = (Option("--indices", "Only these elements of the array, like 3,7-9"),)
+    details = (_INDICES,)
     example = "openstack gpu job cancel sweep --indices 3,7-9"
 
 
@@ -182,7 +185,8 @@ class SuspendJob(ActOnNoun):
 
     noun = "job"
     action = "suspend"
-    example = "openstack gpu job suspend resnet-sweep"
+    details = (_INDICES,)
+    example = "openstack gpu job suspend sweep --indices 3,7-9"
 
 
 class ResumeJob(ActOnNoun):
@@ -190,7 +194,8 @@ class ResumeJob(ActOnNoun):
 
     noun = "job"
     action = "resume"
-    example = "openstack gpu job resume resnet-sweep"
+    details = (_INDICES,)
+    example = "openstack gpu job resume sweep --indices 3,7-9"
 
 
 class BelowJob(ListNoun):

@@ -81,6 +81,13 @@ class Elements:
         """Delete all of a job."""
         self._c.execute(delete(ELEMENTS).where(_C.job_id == job_id))
 
+    def held(self) -> dict[str, int]:
+        """How many elements of each job are suspended on their own."""
+        query = (
+            select(_C.job_id, func.count()).where(_C.status == JobStatus.HELD).group_by(_C.job_id)
+        )
+        return dict(self._c.execute(query).all())
+
     def backing_off(self, now: datetime) -> dict[str, int]:
         """How many elements of each job wait for the end of a retry's backoff."""
         query = (

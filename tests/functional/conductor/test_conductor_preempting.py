@@ -7,30 +7,17 @@ from typing import Any
 
 import pytest
 from conductor_world import World
-from preemptions import act, elements, preempt, preempting
+from preemptions import HEEDED, KILLED, act, elements, preempt, preempting, running
 
-from gpuservice.domain.errors import Conflict, InvalidTransition, StaleEpoch
+from gpuservice.domain.errors import StaleEpoch
 from gpuservice.domain.inventory import Node
-from gpuservice.domain.work import Attempt, Job
+from gpuservice.domain.work import Job
 from gpuservice.planner.plan_types import Preemption
-
-#: How a task ends that heeds its signal, and one that is killed after its grace.
-HEEDED = {"exit_code": 143, "stopped": True}
-KILLED = {"exit_code": None, "signal": 9, "stopped": True}
 
 
 @pytest.fixture
 def nodes(world: World) -> list[Node]:
     return world.settled(world.pool())
-
-
-def running(world: World, nodes: list[Node], **body: Any) -> tuple[Job, Attempt]:
-    """A job whose first attempt runs."""
-    job = world.submit(**body)
-    attempt = world.start(job, nodes)
-    world.report(attempt)
-    world.step()
-    return job, attempt
 
 
 def last(world: World, job: Job, action: str) -> Any:
@@ -232,99 +219,4 @@ def test_elements_of_an_array_make_room_one_by_one(world: World, nodes: list[Nod
     assert [one.detail["to"] for one in events] == ["starting", "running", "preempting", "queued"]
     again = world.start(job, nodes)
     assert world.attempts(job)[1].index == 0 and again.live
-    world.check()
-
-
-def test_suspended_and_resumed(world: World, nodes: list[Node]) -> None:
-    job, attempt = running(world, nodes, retry={"max_attempts": 1})
-    act(world, job, "suspend")
-    act(world, job, "suspend")
-    now = world.job(job)
-    assert (now.status, now.status_reason, now.on_hold) == ("preempting", "suspended", True)
-    world.step()
-    (task,) = world.tasks(attempt)
-    assert task.action == "stop"
-    world.end(attempt, **HEEDED)
-    world.step()
-    now = world.job(job)
-    assert (now.status, now.status_reason, now.preempted_count) == ("held", "suspended", 0)
-    act(world, job, "suspend")
-    act(world, job, "resume")
-    act(world, job, "resume")
-    now = world.job(job)
-    assert (now.status, now.queued_at, now.status_reason) == ("queued", job.queued_at, None)
-    second = world.start(job, nodes)
-    world.end(second)
-    world.step()
-    assert world.job(job).status == "succeeded"
-    assert world.replayed(job) == "succeeded"
-    with pytest.raises(InvalidTransition):
-        act(world, job, "suspend")
-    world.check()
-
-
-def test_resumed_before_it_has_stopped(world: World, nodes: list[Node]) -> None:
-    job, attempt = running(world, nodes)
-    act(world, job, "suspend")
-    act(world, job, "resume")
-    world.end(attempt, **HEEDED)
-    world.step()
-    assert (world.job(job).status, world.job(job).on_hold) == ("queued", False)
-    assert world.replayed(job) == "queued"
-
-
-def test_a_victim_that_is_suspended_as_well(world: World, nodes: list[Node]) -> None:
-    job, attempt = running(world, nodes)
-    preempt(world, world.submit(), attempt)
-    act(world, job, "suspend")
-    world.end(attempt, **HEEDED)
-    world.step()
-    now = world.job(job)
-    assert (now.status, now.status_reason, now.preempted_count) == ("held", "suspended", 1)
-    act(world, job, "cancel")
-    assert world.job(job).status == "cancelled"
-
-
-def test_only_what_runs_is_suspended(world: World, nodes: list[Node]) -> None:
-    job = world.submit()
-    with pytest.raises(Conflict, match="nothing of it runs"):
-        act(world, job, "suspend")
-    act(world, job, "resume")
-    assert world.job(job).status == "queued"
-
-
-def test_one_that_ends_while_it_is_suspended_is_not_held(world: World, nodes: list[Node]) -> None:
-    job, attempt = running(world, nodes)
-    act(world, job, "suspend")
-    world.end(attempt, exit_code=0)
-    world.step()
-    assert (world.job(job).status, world.job(job).on_hold) == ("succeeded", False)
-
-
-def test_an_array_is_suspended_as_a_whole(world: World, nodes: list[Node]) -> None:
-    job = world.submit(array={"size": 3})
-    world.start(job, nodes, times=2)
-    first, second = world.attempts(job)
-    world.report(first)
-    world.report(second)
-    world.step()
-    act(world, job, "suspend")
-    assert elements(world, job) == {0: "preempting", 1: "preempting"}
-    world.step()
-    world.end(first, **HEEDED)
-    world.step()
-    assert world.job(job).status == "preempting"
-    world.end(second, exit_code=0)
-    world.step()
-    now = world.job(job)
-    assert (now.status, now.status_reason, now.waiting_elements) == ("held", "suspended", 2)
-    assert elements(world, job) == {0: "queued", 1: "succeeded"}
-    act(world, job, "resume")
-    assert world.job(job).status == "queued"
-    world.start(job, nodes, times=2)
-    for attempt in world.attempts(job):
-        if attempt.live:
-            world.end(attempt)
-    world.step()
-    assert world.job(job).status == "succeeded"
     world.check()

@@ -54,6 +54,7 @@ HOT: dict[str, Callable[[UnitOfWork], Any]] = {
     "usage": lambda uow: uow.usage.usage(THEN),
     "elements": lambda uow: uow.elements.of_job(new_id(), after=3, limit=10),
     "elements by key": lambda uow: uow.elements.of_keys([(new_id(), 0), (new_id(), 1)]),
+    "suspended elements": lambda uow: uow.elements.held(),
     "elements backing off": lambda uow: uow.elements.backing_off(THEN),
     "attempts to look at": lambda uow: uow.attempts.find(
         LIVE, Where("attention", "eq", True), limit=200

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from oslo_config import cfg
 
 from gpuservice.conf import opts
 from gpuservice.db.store import DatabaseStore
+from gpuservice.domain.context import Caller
 from gpuservice.domain.jobspec import normalise
 from gpuservice.domain.ports import Hint
-from gpuservice.domain.ports_store import Share
+from gpuservice.domain.ports_store import Share, TaskEnd
 from gpuservice.domain.work import Attempt, Cohort, Job, JobElement, Queue
 from gpuservice.planner.plan_types import Plan, Preemption, Promise, Start
 from gpuservice.planner.snapshot import Policy, Snapshot, TaskPlacement
@@ -25,6 +28,7 @@ from gpuservice.scheduler.collect import Collector, CollectSettings
 from gpuservice.scheduler.commit import CommitSettings, Committer
 from gpuservice.scheduler.leadership import Leadership
 from gpuservice.scheduler.preempting import Preempting
+from gpuservice.services.job_actions import JobActions
 
 
 @dataclass
@@ -283,3 +287,54 @@ def test_usage_of_what_runs_and_ended(place: Place) -> None:
     after = place.store.read(fresh.collect).snapshot
     key = ("queue", "tenant", "user")
     assert after.usage[key] == pytest.approx(told.usage[key], rel=1e-3)
+
+
+def test_preemption_end_and_cancel_at_once(store: DatabaseStore) -> None:
+    """Whoever is first: nobody waits for ever, and what is marked is marked as a whole."""
+    where = store.write(lambda uow: cluster(uow))
+    hints, ids = Hints(), RandomIds()
+    epoch = store.write(lambda uow: uow.raise_epoch(loop.SHARD, "me"))
+    preempting = Preempting(store, hints, ids, loop.SHARD)
+    actions = JobActions(services(store, hints, ids))
+    for number in range(8):
+        pair = [running(store, where, device) for device in (0, 1)]
+        row = store.write(submit)
+        wanted = [Preemption(one.id, one.job_id, row.id, "priority") for one in pair]
+        doing: list[Callable[[], Any]] = [
+            lambda wanted=wanted: preempting.commit(epoch, wanted),
+            lambda one=pair[0]: store.write(lambda uow: gone(uow, one)),
+            lambda one=pair[1]: actions.act(Caller("tenant", "user"), one.job_id, "cancel", None),
+        ]
+        with ThreadPoolExecutor(3) as threads:
+            for done in [
+                threads.submit(work) for work in doing[number % 3 :] + doing[: number % 3]
+            ]:
+                done.result(60)
+        first, second = store.read(
+            lambda uow, pair=pair: [uow.attempts.get(one.id) for one in pair]
+        )
+        claimed = store.read(lambda uow, row=row: uow.jobs.get(row.id)).claimed
+        assert second.stop_reason == "cancelled"  # which wins whenever it comes
+        assert (first.stop_reason == "preempted") is claimed
+        assert (second.preempted_for == row.id) is claimed
+        store.write(lambda uow, pair=pair: [close(uow, one) for one in pair])
+    assert store.read(lambda uow: uow.quotas.recount()) == []
+
+
+def gone(uow: Any, of: Attempt) -> int:
+    """The node says that every task of it went."""
+    return uow.tasks.gone(
+        [TaskEnd(one.id, exit_code=0) for one in uow.tasks.of_attempts([of.id])], uow.now()
+    )
+
+
+def close(uow: Any, of: Attempt) -> None:
+    """The end of an attempt, as its conductor writes it."""
+    gone(uow, of)
+    uow.quotas.give_back("tenant", {"jobs:running": 1})
+    uow.attempts.change(of.id, {"status": "ended", "live": None})
+    uow.jobs.change(of.job_id, {"status": "cancelled", "live_elements": 0})
+
+
+def services(store: DatabaseStore, hints: Any, ids: Any) -> Any:
+    return SimpleNamespace(store=store, hints=hints, ids=ids)

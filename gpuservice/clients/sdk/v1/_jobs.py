@@ -80,13 +80,16 @@ class JobsMixin(proxy.Proxy):
         """Stop a starting or running job and put it in line again."""
         return self._get_resource(Job, job).act(self, "requeue")
 
-    def suspend_job(self, job: str | Job) -> Job:
-        """Have what runs of a job save and stop; it is held until it is resumed."""
-        return self._get_resource(Job, job).act(self, "suspend")
+    def suspend_job(self, job: str | Job, indices: str | None = None) -> Job:
+        """Have what runs of a job (or of some elements of an array) save and stop; it is held
+        until it is resumed."""
+        details = None if indices is None else {"indices": indices}
+        return self._get_resource(Job, job).act(self, "suspend", details)
 
-    def resume_job(self, job: str | Job) -> Job:
-        """Let a suspended job be planned again."""
-        return self._get_resource(Job, job).act(self, "resume")
+    def resume_job(self, job: str | Job, indices: str | None = None) -> Job:
+        """Let a suspended job (or some elements of an array) be planned again."""
+        details = None if indices is None else {"indices": indices}
+        return self._get_resource(Job, job).act(self, "resume", details)
 
     def explain_job(self, job: str | Job) -> dict[str, Any]:
         """Why a job waits and what would help, where it runs, or why it failed."""
