@@ -103,8 +103,8 @@ class VirtualCluster:
             pending[job_id] = replace(pending[job_id], due=due)
         for number, promise in enumerate(made.promises):
             job = pending[promise.job_id]
-            if job.promised is None:
-                pending[job.job_id] = replace(job, promised=rank(now, number))
+            since = rank(now, number) if job.promised is None else job.promised
+            pending[job.job_id] = replace(job, promised=since, promise=promise)
             first = self.promised.setdefault(job.job_id, promise.start)
             if promise.start > first:
                 self.slips.append(f"{now}: {job.job_id} from {first} to {promise.start}")

@@ -37,9 +37,14 @@ class Variant:
 def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     """``({"change": merge patch of the job}, ...)``, smallest sacrifice first, the first that
     works of each kind."""
-    if not state.world.headroom.may_run(job.project_id):
-        return ()
-    guards = state.future.guards_without(job.job_id)
+    own = state.vacate(job.job_id)
+    try:
+        return _that_start(state, job)
+    finally:
+        state.restore(job, own)
+
+
+def _that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     found: list[Change] = []
     kinds: set[str] = set()
     for variant in _variants(state, job):
@@ -50,7 +55,7 @@ def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
             continue
         number = state.world.shape(variant.request, job.queue_id, job.project_id)
         shape = state.world.shapes[number]
-        if state.trial.places(job, shape, variant.request, end, guards).tasks is not None:
+        if state.trial.places(job, shape, variant.request, end).tasks is not None:
             kinds.add(variant.kind)
             found.append({"change": variant.change})
         if len(found) == MAX_CHANGES:

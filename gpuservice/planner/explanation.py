@@ -159,8 +159,9 @@ class WaitingLine(Sequence[Waiting]):
         shape, end = self._shape(row), self._state.end_of(job)
         key = (shape.number, int(self._state.world.line.share[row]), job.preemptible, end)
         if key not in self._kept:
-            guards = self._state.future.guards_without(job.job_id)
-            tried = self._state.trial.places(job, shape, job.request, end, guards)
+            own = self._state.vacate(job.job_id)
+            tried = self._state.trial.places(job, shape, job.request, end)
+            self._state.restore(job, own)
             self._kept[key] = tried.word or word
         return self._kept[key]
 
@@ -378,7 +379,8 @@ def _behind(state: Pass, future: Future, job: PendingJob, shape: Shape) -> float
         return None
     start, tasks = earliest
     if start < FOREVER:
-        future.occupy(Promise(job.job_id, start, start + runtime, job.project_id, tasks))
+        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+        future.book(promise, job.request)
     return start
 
 

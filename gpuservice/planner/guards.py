@@ -8,83 +8,72 @@ there, or if what is left at every promised start is enough for it as well: the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from gpuservice.planner.bookings import Bookings, Use
 from gpuservice.planner.capacity import PLENTY
-from gpuservice.planner.holds import FOREVER, Hold, Holdings, holds_by_row
-from gpuservice.planner.ledger import CLOSED, NOBODY, Floats, Ints, Ledger
-from gpuservice.planner.plan_types import Promise
-from gpuservice.planner.snapshot import Request, Reservation
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """What one promise takes of one node, from start to end."""
-
-    start: float
-    end: float
-    gpus: int
-    vcpus: int
-    memory_mib: int
+from gpuservice.planner.holds import FOREVER, Hold, Holdings
+from gpuservice.planner.ledger import Floats, Ints, Ledger
+from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
 
 
 class Guards:
-    """Promises of one pass by node.
+    """What the bookings of one pass leave, by node.
 
     :param base: (N, D) when each device is wholly free, by what runs and what was started.
     :param extra: what this very plan started, by row.
     """
 
     def __init__(
-        self, ledger: Ledger, holdings: Holdings, base: Floats, extra: dict[int, list[Hold]]
+        self,
+        ledger: Ledger,
+        holdings: Holdings,
+        base: Floats,
+        extra: dict[int, list[Hold]],
+        booked: Bookings,
     ) -> None:
         self._ledger = ledger
         self._holdings = holdings
         self._base = base
         self._extra = extra
-        self._uses: dict[int, list[_Use]] = {}
+        self._booked = booked
         count = len(ledger.layout.nodes)
         self.first: Floats = np.full(count, FOREVER)
         self._spare: Ints = np.zeros((count, 3), dtype=np.int64)  # GPUs, CPUs, memory
-        self._project: Ints = np.full(count, NOBODY, dtype=np.int64)
+        #: By row: (booked start, GPUs, CPUs and memory left then), soonest first.
+        self._moments: dict[int, list[tuple[float, tuple[int, int, int]]]] = {}
         self._pools: dict[str, float] = {}
-        self.whole_nodes: set[str] = set()  # jobs whose promises keep whole nodes
 
-    def add(self, promise: Promise, whole_nodes: bool = False) -> None:
-        """Keep the places of a promise from its start on (all devices of its nodes)."""
-        if whole_nodes:
-            self.whole_nodes.add(promise.job_id)
-        layout = self._ledger.layout
-        project = layout.projects.of(promise.project_id)
-        for row, hold in holds_by_row(layout, promise.tasks, promise.end):
-            self._uses.setdefault(row, []).append(
-                _Use(
-                    promise.start,
-                    promise.end,
-                    self._ledger.layout.most_gpus
-                    if whole_nodes
-                    else len({column for column, _ in hold.shares}),
-                    hold.vcpus,
-                    hold.memory_mib,
-                )
-            )
-            pool = layout.pool[row]
-            self._pools[pool] = min(self._pools.get(pool, FOREVER), promise.start)
-            self._project[row] = project if self._project[row] in (NOBODY, project) else CLOSED
-            self._recount(row)
-
-    def started(self, rows: Iterable[int]) -> None:
-        """Something was started on these rows."""
+    def changed(self, rows: Iterable[int]) -> None:
+        """Something was booked, given up or started on these rows."""
+        pools = self._ledger.layout.pool
         for row in rows:
-            if row in self._uses:
-                self._recount(row)
+            uses = self._booked.uses.get(row)
+            if uses:
+                self._recount(row, uses)
+                pool = pools[row]
+                first = float(self.first[row])
+                self._pools[pool] = min(self._pools.get(pool, FOREVER), first)
+            else:
+                self.first[row] = FOREVER
 
-    def within(self, pool: str, rows: slice, slots: Ints, request: Request, project: int,
-               end: float) -> Ints:  # fmt: skip
-        """(n,): the slots that something ending at ``end`` may use."""
+    def within(
+        self,
+        pool: str,
+        rows: slice,
+        slots: Ints,
+        request: Request,
+        project: int,
+        end: float,
+        a_device_each: bool = True,
+    ) -> Ints:
+        """(n,): the slots that something ending at ``end`` may use.
+
+        :param a_device_each: reckon with a device for each share; without, :meth:`allows` has to
+            be asked of what comes of it.
+        """
         if end <= self._pools.get(pool, FOREVER):
             return slots
         late = np.flatnonzero((self.first[rows] < end) & (slots > 0))
@@ -92,37 +81,89 @@ class Guards:
             return slots
         kept = slots.copy()
         at = late + rows.start
+        each = (request.whole or int(request.shared), request.vcpus, request.memory_mib)
         room = np.full(late.shape, PLENTY, dtype=np.int64)
-        for column, each in enumerate((request.whole or int(request.shared), request.vcpus,
-                                       request.memory_mib)):  # fmt: skip
-            if each:
-                room = np.minimum(room, np.maximum(self._spare[at, column], 0) // each)
-        alone = self._ledger.layout.isolation_node[at] & (self._project[at] != project)
-        kept[late] = np.minimum(slots[late], np.where(alone, 0, room))
+        for column, need in enumerate(each):
+            if need:
+                left = np.maximum(self._spare[at, column], 0) // need
+                if column == 0 and request.shared and not a_device_each:
+                    left = left * PLENTY
+                room = np.minimum(room, left)
+        self._what_ends_between(at, room, each, end)
+        if self._ledger.layout.alone[pool]:
+            room[self._for_another(at, project, end)] = 0
+        kept[late] = np.minimum(slots[late], room)
         return kept
 
-    def _recount(self, row: int) -> None:
-        """The first promised start of a node, and the least that is left at any of them."""
-        uses = self._uses[row]
+    def _for_another(self, at: Ints, project: int, end: float) -> list[int]:
+        """Which of the nodes another project has to itself before ``end``."""
+        alone = self._ledger.layout.isolation_node
+        return [
+            number
+            for number, row in enumerate(at.tolist())
+            if alone[row]
+            and any(use.project != project and use.start < end for use in self._booked.uses[row])
+        ]
+
+    def allows(self, tasks: Iterable[TaskPlacement], end: float) -> bool:
+        """Whether the devices of these shares leave what is booked before ``end``."""
+        devices: dict[int, set[int]] = {}
+        layout = self._ledger.layout
+        for task in tasks:
+            for device, _ in task.devices:
+                row, column = layout.device_cell[device]
+                devices.setdefault(row, set()).add(column)
+        for row, columns in devices.items():
+            for moment, spare in self._moments.get(row, ()) if row in self._booked.uses else ():
+                free = sum(bool(self._base[row, column] <= moment) for column in columns)
+                if moment < end and free > spare[0]:
+                    return False
+        return True
+
+    def _what_ends_between(
+        self, at: Ints, room: Ints, each: tuple[int, int, int], end: float
+    ) -> None:
+        """Where something is booked at several moments, only those before ``end`` count."""
+        for number in np.flatnonzero(room == 0).tolist():
+            moments = self._moments[int(at[number])]
+            if len(moments) < 2 or moments[-1][0] < end:
+                continue
+            least = PLENTY
+            for moment, spare in moments:
+                if moment < end:
+                    least = min(
+                        least,
+                        *(max(left, 0) // need for left, need in zip(spare, each, strict=True)
+                          if need),
+                    )  # fmt: skip
+            room[number] = least
+
+    def _recount(self, row: int, uses: Sequence[Use]) -> None:
+        """The first booked start of a node, and the least that is left at any of them."""
         holds = [*self._holdings.rows[row].values(), *self._extra.get(row, ())]
         free_at = self._base[row]
+        cpus, memory = int(self._ledger.cpus[row]), int(self._ledger.memory[row])
         least = [PLENTY, PLENTY, PLENTY]
-        for moment in {use.start for use in uses}:
+        moments: list[tuple[float, tuple[int, int, int]]] = []
+        for moment in sorted({use.start for use in uses}):
             ended = [hold for hold in holds if hold.end <= moment]
             left = (
                 int(np.count_nonzero(free_at <= moment)),
-                int(self._ledger.cpus[row]) + sum(hold.vcpus for hold in ended),
-                int(self._ledger.memory[row]) + sum(hold.memory_mib for hold in ended),
+                cpus + sum(hold.vcpus for hold in ended),
+                memory + sum(hold.memory_mib for hold in ended),
             )
             taken = [use for use in uses if use.start <= moment < use.end]
             used = (
-                sum(use.gpus for use in taken),
+                PLENTY if any(use.whole_node for use in taken) else sum(use.gpus for use in taken),
                 sum(use.vcpus for use in taken),
                 sum(use.memory_mib for use in taken),
             )
-            least = [min(old, a - b) for old, a, b in zip(least, left, used, strict=True)]
+            spare = (left[0] - used[0], left[1] - used[1], left[2] - used[2])
+            moments.append((moment, spare))
+            least = [min(old, new) for old, new in zip(least, spare, strict=True)]
+        self._moments[row] = moments
         self._spare[row] = least
-        self.first[row] = min(use.start for use in uses)
+        self.first[row] = moments[0][0]
 
 
 class Reserved:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuservice.domain.reasons import Reason
+from gpuservice.planner.bookings import Booking
 from gpuservice.planner.due import due_times
 from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.guards import Reserved
@@ -26,12 +27,15 @@ from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Promise, Start
 from gpuservice.planner.preemption import Preempting
 from gpuservice.planner.promises import Future
+from gpuservice.planner.quota_bookings import QuotaBookings, Taken
 from gpuservice.planner.snapshot import PendingJob, Policy, UsageKey
 from gpuservice.planner.trial import Trial
 from gpuservice.planner.world import Shape, World
 
 #: (n,) what rows are ordered by.
 Key = NDArray[np.float64]
+
+NOBODY_BELOW: Ints = np.zeros(0, dtype=np.int64)
 
 #: Why a job that was tried may be promised a start.
 PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
@@ -65,18 +69,20 @@ class Pass:
     future: Future = field(init=False)
     fair: FairShare = field(init=False)
     reserved: Reserved = field(init=False)
+    taken: QuotaBookings = field(init=False)
     trial: Trial = field(init=False)
     preempting: Preempting = field(init=False)
     failed: dict[_Alike, tuple[float, str]] = field(default_factory=dict)
     budgets: dict[tuple[int, str], int] = field(default_factory=dict)
+    unpromised: set[int] = field(default_factory=set)  # pool groups
     blocked_groups: set[int] = field(default_factory=set)
-    by_quota: list[tuple[PendingJob, dict[str, int], dict[str, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         world, policy = self.world, self.policy
         self.reserved = Reserved(world.ledger, world.reservations, self.now)
         self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
-        self.trial = Trial(world, self.future, self.reserved)
+        self.taken = QuotaBookings(world.headroom, world.quotas, world.taken)
+        self.trial = Trial(world, self.future, self.reserved, self.taken)
         self.preempting = Preempting(self)
         self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
 
@@ -88,12 +94,32 @@ class Pass:
         rows = self._eligible()
         if not rows.size:
             return
+        promised = rows[self.world.line.promised[rows] < FOREVER]
+        self._keep_all(promised)
         if self.policy.order == "multifactor":
             self._tier(rows)
             return
-        tiers = self.world.line.tier[rows]
+        tiers, line = self.world.line.tier[rows], self.world.line
         for tier in np.unique(tiers)[::-1].tolist():
-            self._tier(rows[tiers == tier])
+            here = rows[tiers == tier]
+            self._tier(here, promised[line.tier[promised] < tier])
+            if (tiers < tier).any():
+                self._note_unpromised(here)
+
+    def _note_unpromised(self, rows: Ints) -> None:
+        """Where jobs of a tier wait without a promise: nobody below gets a new one there, since
+        it might have to be broken for them."""
+        line, booked = self.world.line, self.future.booked.of
+        settled = {row for row, count in self.begun.items() if count >= line.job(row).elements}
+        settled |= {line.row_of[job_id] for job_id in booked if job_id in line.row_of}
+        left = rows[~np.isin(rows, np.fromiter(settled, np.int64, len(settled)))]
+        for number in np.unique(line.shape[left]).tolist():
+            shape = self.world.shapes[number]
+            if not self.world.impossible(shape):
+                self.unpromised.add(self.world.pool_group(shape))
+
+    def _outranked(self, shape: Shape) -> bool:
+        return self.world.pool_group(shape) in self.unpromised
 
     def _eligible(self) -> Ints:
         """Rows of jobs that may start: not blocked, queue open, deadline within reach."""
@@ -115,15 +141,26 @@ class Pass:
             rows = rows[~late]
         return rows
 
-    def _tier(self, rows: Ints) -> None:
+    def _tier(self, rows: Ints, below: Ints = NOBODY_BELOW) -> None:
+        """One tier: first who holds a promise: it starts, at once if that delays no other promise,
+        or keeps its promise, or gets an earlier one behind all others. Then everybody else, whom
+        promises to lower tiers (the rows ``below``) do not bind: when those were given, nobody
+        waited here without one, so who does has come since."""
         line, policy = self.world.line, self.policy
         holds = line.promised[rows] < FOREVER
         if holds.any() and policy.backfill:
-            holders = rows[holds]
-            for row in line.in_order(holders, line.promised[holders]).tolist():
-                self._front(row)
+            for row in line.in_order(rows[holds], line.promised[rows[holds]]).tolist():
+                self._holder(row)
             # What others go for is one element: the rest of an array waits like everybody.
             rows = rows[~holds | self._arrays_claimed(rows)]
+        for row in below.tolist():
+            self.vacate(line.job(row).job_id)
+        self._others(rows)
+        self._keep_all(below)
+
+    def _others(self, rows: Ints) -> None:
+        """Who holds no promise: who is due one, then all others."""
+        line, policy = self.world.line, self.policy
         key = self._line_key(rows)
         if policy.due is not None and policy.backfill:
             due = line.due[rows] <= self.now
@@ -137,6 +174,64 @@ class Pass:
         if order is None:
             order = self._line_key(rows)
         self._behind(rows, order)
+
+    def _keep_all(self, rows: Ints) -> None:
+        """Keep the promises of rows where they were given, as far as they can be kept there."""
+        line = self.world.line
+        if not self.policy.backfill or not (self.policy.promises or self.policy.small_promises):
+            return
+        told = [
+            row
+            for row in line.in_order(rows, line.promised[rows]).tolist()
+            if line.job(row).promise is not None
+        ]
+        if not told:
+            return
+        # Bookings are put behind each other: all of them, in the order of their starts.
+        booked = [self.vacate(job_id) for job_id in list(self.future.booked.of)]
+        again = [(one.promise.start, one) for one in booked if one is not None]
+        kept = [(self._promised_start(row), row) for row in told]
+        for _, one in sorted([*again, *kept], key=lambda pair: pair[0]):
+            if isinstance(one, int):
+                self._keep(one)
+            else:
+                job = line.get(one.promise.job_id)
+                assert job is not None
+                self.restore(job, one)
+
+    def _promised_start(self, row: int) -> float:
+        promise = self.world.line.job(row).promise
+        return FOREVER if promise is None else promise.start
+
+    def _keep(self, row: int) -> None:
+        """Keep a promise where it was given, if it can be kept there."""
+        job, shape = self._of(row)
+        runtime = self.end_of(job) - self.now
+        with self.taken.at(self._promised_start(row)):
+            where = self.trial.within_quota(job, shape)
+        found = self.future.kept(job, where, runtime)
+        if found is not None:
+            self.book(job, found[0], runtime, found[1])
+
+    def _holder(self, row: int) -> None:
+        job, shape = self._of(row)
+        own = self.vacate(job.job_id)
+        word = self._consider(row, front=True)
+        if word is None:
+            return
+        promisable = job.claimed or (word in PROMISABLE and self._promises_left(row))
+        if own is None and not promisable:
+            return
+        due = own is None or own.promise.start <= self.now
+        self._promise(row, before=FOREVER if due or own is None else own.promise.start)
+        if own is not None and job.job_id not in self.future.booked.of:
+            self.restore(job, own)
+        if job.job_id in self.future.booked.of:
+            self._spend(shape)
+
+    def _of(self, row: int) -> tuple[PendingJob, Shape]:
+        line = self.world.line
+        return line.job(row), self.world.shapes[int(line.shape[row])]
 
     def line_order(self, rows: Ints) -> Iterator[int]:
         """Rows in line order: by tiers, in each the promised, the due, all others."""
@@ -200,8 +295,11 @@ class Pass:
         word = self._consider(row, front=True)
         if word is None or self._strict(row, word):
             return
-        if self.world.line.job(row).claimed or (word in PROMISABLE and self._promises_left(row)):
+        job, shape = self._of(row)
+        if word in PROMISABLE and self._promises_left(row) and not self._outranked(shape):
             self._promise(row)
+            if job.job_id in self.future.booked.of:
+                self._spend(shape)
 
     def _strict(self, row: int, word: str) -> bool:
         """Without backfill what does not fit blocks those behind it on the same pools."""
@@ -231,8 +329,10 @@ class Pass:
             return Reason.BEHIND_PROMISE
         claimed = front and job.claimed
         left = job.elements - self.begun.get(row, 0)
+        # Who holds a promise has room of its own: what failed for others says nothing of it.
+        holds = front and (job.promised is not None or job.claimed)
         for _ in range(1 if claimed else left):
-            word = self._try(job, shape)
+            word = self._try(job, shape, anew=holds)
             if word is not None:
                 break
             self.begun[row] = self.begun.get(row, 0) + 1
@@ -244,15 +344,15 @@ class Pass:
             self.words.setdefault(row, word)
         return word
 
-    def _try(self, job: PendingJob, shape: Shape) -> str | None:
+    def _try(self, job: PendingJob, shape: Shape, anew: bool = False) -> str | None:
         """Start one element, or say in one word why not. Equal failures are remembered: in a
         pass room only shrinks."""
         end = self.end_of(job)
         share = self.world.share(job.queue_id, job.project_id, job.user_id)
         alike = (shape.number, share, job.preemptible)
         for known in (self.failed.get((shape.number, ANYBODY, False)), self.failed.get(alike)):
-            if known is not None and end >= known[0]:
-                return known[1]
+            if known is not None and end >= known[0] and not anew:
+                return known[1] if self.trial.may_run(job, end) else self.trial.or_promise(job)
         tried = self.trial.places(job, shape, job.request, end)
         if tried.tasks is not None:
             self._start(job, share, tried.tasks, end)
@@ -274,18 +374,20 @@ class Pass:
         world.ledger.take(tasks, world.layout.projects.of(job.project_id))
         self.future.started(tasks, end)
         self.starts.append(Start(job.job_id, tasks))
-        milli = self.count(job, tasks)
-        self.fair.charge(share, milli, end - self.now)
+        taken = self.takes(job, tasks, end)
+        self.taken.started(taken)
+        self.fair.charge(share, sum(taken.by_type.values()), end - self.now)
 
-    def count(self, job: PendingJob, tasks: Tasks) -> int:
-        """Count what a gang takes of quotas from now on; its milli-GPUs."""
+    def takes(self, job: PendingJob, tasks: Tasks, end: float = FOREVER) -> Taken:
+        """What a gang takes of quotas, until ``end``."""
         world = self.world
-        taken = world.headroom.counted(world.layout, job.project_id, tasks)
-        by_type = world.by_type(tasks)
-        world.headroom.change(job.project_id, taken)
-        world.quotas.add(job.queue_id, by_type)
-        self.by_quota.append((job, taken, by_type))
-        return sum(by_type.values())
+        return Taken(
+            job.project_id,
+            job.queue_id,
+            world.headroom.counted(world.layout, job.project_id, tasks),
+            world.by_type(tasks),
+            end,
+        )
 
     # -- promises ----------------------------------------------------------------------------
     def _promises_left(self, row: int) -> bool:
@@ -301,10 +403,9 @@ class Pass:
             given = -1
         return key, given if given < 0 else max(given - self.budgets.get(key, 0), 0)
 
-    def _promise(self, row: int) -> None:
+    def _promise(self, row: int, before: float = FOREVER) -> None:
         """Give the job a start that lower ones must respect, unless others move for it."""
-        job = self.world.line.job(row)
-        shape = self.world.shapes[int(self.world.line.shape[row])]
+        job, shape = self._of(row)
         runtime = self.end_of(job) - self.now
         where = self.trial.within_quota(job, shape)
         if job.claimed and not where:
@@ -314,15 +415,36 @@ class Pass:
         if self.preempting.moves(job, shape, None if found is None else found[0]):
             self.words[row] = Reason.PREEMPTING_OTHERS
             return
-        if found is None:
+        if found is None or found[0] >= before:
             return
         start, tasks = found
         if job.deadline is not None and start + runtime > job.deadline:
             return  # a promise would be of no use; a hole before it may still be
+        self.book(job, start, runtime, tasks)
+
+    def book(
+        self, job: PendingJob, start: float, runtime: float, tasks: Tasks, told: bool = True
+    ) -> None:
+        """Keep places and quota for a job from a moment on."""
+        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
+        self.future.book(promise, job.request, told)
+        self.taken.book(job.job_id, start, self.takes(job, tasks))
+
+    def vacate(self, job_id: str) -> Booking | None:
+        """Give up what is kept for a job."""
+        self.taken.vacate(job_id)
+        return self.future.vacate(job_id)
+
+    def restore(self, job: PendingJob, booking: Booking | None) -> None:
+        """Keep again what was given up for a moment."""
+        if booking is not None:
+            self.future.restore(booking)
+            promise = booking.promise
+            self.taken.book(job.job_id, promise.start, self.takes(job, promise.tasks))
+
+    def _spend(self, shape: Shape) -> None:
         key, _ = self._budget(shape)
         self.budgets[key] = self.budgets.get(key, 0) + 1
-        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
-        self.future.promise(promise, job.request)
 
     def _hold(self, job: PendingJob, shape: Shape, runtime: float) -> None:
         """Others go so that their share of a quota is free: keep places and quota till then."""
@@ -330,13 +452,9 @@ class Pass:
         found = self.future.earliest(job, where, runtime)
         if found is not None:
             start, tasks = found
-            promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
-            self.future.hold(promise, job.request)
-            self.count(job, tasks)
+            self.book(job, start, runtime, tasks, told=False)
 
     def undo(self) -> None:
         """The world as it was before the pass."""
-        for job, taken, by_type in reversed(self.by_quota):
-            self.world.headroom.change(job.project_id, taken, 1)
-            self.world.quotas.add(job.queue_id, by_type, -1)
+        self.taken.undo()
         self.world.ledger.undo()

@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuservice.planner.snapshot import TaskPlacement
+from gpuservice.planner.snapshot import Promise, TaskPlacement
+
+__all__ = [
+    "Holder", "Plan", "Preemption", "Promise", "ReasonFact", "Start", "Waiting",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +19,6 @@ class Start:
     """Start one element of a job on these places."""
 
     job_id: str
-    tasks: tuple[TaskPlacement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """A waiting job's start that lower jobs must not delay."""
-
-    job_id: str
-    start: float
-    end: float
-    project_id: str
     tasks: tuple[TaskPlacement, ...]
 
 

@@ -20,7 +20,7 @@ from gpuservice.planner.eviction import Search
 from gpuservice.planner.holds import end_of
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks, place
-from gpuservice.planner.plan_types import Preemption, Promise
+from gpuservice.planner.plan_types import Preemption
 from gpuservice.planner.quota import milli_of_task
 from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Gang, Shape
@@ -171,7 +171,11 @@ class Preempting:
     def _eligible(self, why: str, job: PendingJob, shape: Shape) -> list[Gang]:
         """Who might go."""
         world, policy = self.state.world, self.state.policy
-        left = [one for one in self._candidates() if one.gang.gang_id not in self.going]
+        left = [
+            one
+            for one in self._candidates()
+            if one.gang.gang_id not in self.going and one.gang.job_id != job.job_id
+        ]
         if why == "reclaim":
             cohort = world.queues[job.queue_id].cohort
             lends = {
@@ -339,9 +343,7 @@ class Preempting:
             self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
         runtime = state.end_of(job) - state.now
         start = state.now + 1
-        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
-        state.future.hold(promise, job.request)
-        state.count(job, tasks)
+        state.book(job, start, runtime, tasks, told=False)
 
     def moves(self, job: PendingJob, shape: Shape, promised: float | None) -> bool:
         """Defragmentation: let preemptible jobs go that find a place elsewhere at once, if that

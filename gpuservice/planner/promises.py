@@ -9,28 +9,18 @@ so promises are put behind each other and never into holes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
+from gpuservice.planner.bookings import Booking, Bookings, picks_devices
 from gpuservice.planner.capacity import Candidates, right_kind, share_milli
 from gpuservice.planner.guards import Guards, Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
 from gpuservice.planner.ledger import NOBODY, Floats, Ints, Ledger
 from gpuservice.planner.placement import Tasks
-from gpuservice.planner.plan_types import Promise
-from gpuservice.planner.snapshot import PendingJob, Request, Shares, TaskPlacement
-
-
-class _Released(NamedTuple):
-    """What comes free on the nodes of a pool, (n, H): sorted ends, what is free after each."""
-
-    ends: Floats  # (n, H)
-    cpus: Ints  # (n, H + 1)
-    memory: Ints
-    tasks: Ints
-    last: Floats  # (n,) when nothing runs any more
+from gpuservice.planner.releases import Releases
+from gpuservice.planner.snapshot import PendingJob, Promise, Request, Shares, TaskPlacement
 
 
 class Future:
@@ -43,22 +33,23 @@ class Future:
         self.ledger = ledger
         self.holdings = holdings
         self.reserved = reserved
-        self.promises: list[Promise] = []
-        self._held: list[Promise] = []
+        self.booked = Bookings(ledger.layout)
         self._begun: list[tuple[Tasks, float]] = []
         self._base: Floats = holdings.free_at.copy()
-        self._behind: Floats = self._base.copy()  # with promises
+        self._behind: Floats = self._base.copy()  # with bookings
         self._extra: dict[int, list[Hold]] = {}
-        self._occupied: dict[int, list[tuple[int, float]]] = {}  # row -> (devices, end)
-        self._promised_to: dict[int, list[tuple[int, float]]] = {}  # row -> (project, end)
-        self._taken: Ints = np.zeros((len(ledger.layout.nodes), 2), dtype=np.int64)
-        self._released: dict[str, _Released] = {}
-        self.guards = Guards(ledger, holdings, self._base, self._extra)
+        self._releases = Releases(ledger, holdings, self._extra)
+        self.guards = Guards(ledger, holdings, self._base, self._extra, self.booked)
+
+    @property
+    def promises(self) -> list[Promise]:
+        """The promises that are told, in the order in which they were given."""
+        return [one.promise for one in self.booked.of.values() if one.told]
 
     def started(self, tasks: Tasks, end: float) -> None:
         """Something was started now (and taken from the ledger): it holds until ``end``."""
         self._begun.append((tasks, end))
-        if self.promises or self._held:
+        if self.booked.of:
             self._catch_up()
 
     def _catch_up(self) -> None:
@@ -68,67 +59,99 @@ class Future:
             touched = holds_by_row(self.ledger.layout, tasks, end)
             for row, hold in touched:
                 self._extra.setdefault(row, []).append(hold)
-                self._released.pop(self.ledger.layout.pool[row], None)
+                self._releases.forget(row)
                 for column, _ in hold.shares:
                     self._base[row, column] = max(self._base[row, column], end)
                     self._behind[row, column] = max(self._behind[row, column], end)
-            for row, _ in touched:
-                if row in self._occupied:
-                    self._reassign(row)
-            self.guards.started(row for row, _ in touched)
+            self._changed([row for row, _ in touched if row in self.booked.uses])
 
-    def _reassign(self, row: int) -> None:
-        """A promise is of a number of devices: which ones is settled anew when some are taken."""
-        behind = self._base[row].copy()
-        for count, end in self._occupied[row]:
-            first = np.argsort(behind, kind="stable")[:count]
-            behind[first] = np.maximum(behind[first], end)
-        self._behind[row] = behind
+    def _changed(self, rows: Sequence[int]) -> None:
+        """Settle anew which devices the bookings of some nodes take: a promise is of a number of
+        devices, in the order of their starts."""
+        for row in rows:
+            behind = self._base[row].copy()
+            for use in sorted(self.booked.uses.get(row, ()), key=lambda use: use.start):
+                first = np.argsort(behind, kind="stable")[: use.gpus]
+                behind[first] = np.maximum(behind[first], use.end)
+            self._behind[row] = behind
+        self.guards.changed(rows)
 
-    def promise(self, promise: Promise, request: Request) -> None:
-        """Give a promise: lower jobs respect it from now on."""
-        self.promises.append(promise)
-        self._keep(promise, request)
-
-    def _keep(self, promise: Promise, request: Request) -> None:
-        self.occupy(promise)
-        self.guards.add(promise, these_devices(request))
-
-    def hold(self, promise: Promise, request: Request) -> None:
-        """Keep places for a job that others go for; nobody is told a time."""
-        self._keep(promise, request)
-        self._held.append(promise)
-
-    def occupy(self, promise: Promise) -> None:
-        """Put later promises and estimates behind this one."""
+    def book(self, promise: Promise, request: Request, told: bool = True) -> None:
+        """Keep places for a job from a moment on: lower jobs respect it."""
         self._catch_up()
-        project = self.ledger.layout.projects.of(promise.project_id)
-        for row, hold in holds_by_row(self.ledger.layout, promise.tasks, promise.end):
-            self._promised_to.setdefault(row, []).append((project, promise.end))
-            columns = {column for column, _ in hold.shares}
-            self._occupied.setdefault(row, []).append((len(columns), promise.end))
-            self._taken[row] += (hold.vcpus, hold.memory_mib)
-            for column, _ in hold.shares:
-                self._behind[row, column] = max(self._behind[row, column], promise.end)
+        self._changed(list(self.booked.add(Booking(promise, request, told))))
+
+    def vacate(self, job_id: str) -> Booking | None:
+        """Give up what is booked for a job; to be booked again or not."""
+        self._catch_up()
+        booking, rows = self.booked.remove(job_id)
+        self._changed(rows)
+        return booking
+
+    def restore(self, booking: Booking | None) -> None:
+        """Book again what was given up for a moment."""
+        if booking is not None:
+            self._changed(list(self.booked.add(booking)))
 
     def estimating(self) -> Future:
-        """A copy for estimates: what it is told to occupy binds nobody."""
+        """A copy for estimates: what is booked in it binds nobody."""
         self._catch_up()
         other = Future(self.now, self.ledger, self.holdings, self.reserved)
         other._base, other._behind = self._base, self._behind.copy()
-        other._extra, other._taken = self._extra, self._taken.copy()
-        other._occupied = {row: list(ends) for row, ends in self._occupied.items()}
-        other._promised_to = {row: list(ends) for row, ends in self._promised_to.items()}
+        other._extra, other._releases = self._extra, self._releases
+        other.booked = self.booked.copy()
+        other.guards = Guards(self.ledger, self.holdings, self._base, self._extra, other.booked)
         return other
 
-    def guards_without(self, job_id: str) -> Guards:
-        """What promises keep, but for those of one job."""
+    def kept(
+        self, job: PendingJob, where: Sequence[Candidates], runtime: float
+    ) -> tuple[float, Tasks] | None:
+        """The moment at which the job fits where it was promised to start, with its places; None
+        where that is later than promised, or nowhere any more."""
         self._catch_up()
-        guards = Guards(self.ledger, self.holdings, self._base, self._extra)
-        for promise in (*self.promises, *self._held):
-            if promise.job_id != job_id:
-                guards.add(promise, promise.job_id in self.guards.whole_nodes)
-        return guards
+        promise = job.promise
+        rows = self.ledger.layout.node_row
+        if promise is None or any(task.node_id not in rows for task in promise.tasks):
+            return None
+        counts: dict[int, int] = {}
+        for task in promise.tasks:
+            row = rows[task.node_id]
+            counts[row] = counts.get(row, 0) + 1
+        for one in where:
+            if not all(one.rows.start <= row < one.rows.stop for row in counts):
+                continue
+            if not job.request.min_count <= len(promise.tasks) <= min(job.request.count, one.most):
+                return None
+            return self._kept_in(job, one, counts, runtime, promise)
+        return None
+
+    def _kept_in(
+        self,
+        job: PendingJob,
+        where: Candidates,
+        counts: dict[int, int],
+        runtime: float,
+        promise: Promise,
+    ) -> tuple[float, Tasks] | None:
+        request, most = job.request, max(counts.values())
+        group = None
+        if request.required and request.within == "link_group" and promise.tasks[0].devices:
+            cell = self.ledger.layout.device_cell.get(promise.tasks[0].devices[0][0])
+            group = None if cell is None else int(self.ledger.layout.device_group[cell])
+        free_at = self._device_times(request, where)
+        times = self._task_times(request, where, self._of_group(free_at, where, group), most)
+        if times.shape[1] < most:
+            return None
+        times = np.maximum(times, self.now)
+        times = self._clear_of_whole_nodes(request, where, times, runtime)
+        times = self._clear_of_reservations(job, where, times, runtime)
+        start = max(
+            float(times[row - where.rows.start, count - 1]) for row, count in counts.items()
+        )
+        if start > max(promise.start, self.now):
+            return None
+        pieces = [(row - where.rows.start, count) for row, count in counts.items()]
+        return start, self._tasks(request, where, free_at, pieces, group)
 
     def earliest(
         self, job: PendingJob, where: Sequence[Candidates], runtime: float
@@ -156,6 +179,8 @@ class Future:
         best: tuple[float, list[tuple[int, int]], int | None] | None = None
         for group in groups:
             times = self._task_times(request, where, self._of_group(free_at, where, group), most)
+            times = np.maximum(times, self.now + 1)
+            times = self._clear_of_whole_nodes(request, where, times, runtime)
             times = self._clear_of_reservations(job, where, times, runtime)
             found = _first(times, count, most, level, self._domains(where, level))
             if found is not None and (best is None or found[0] < best[0]):
@@ -171,7 +196,7 @@ class Future:
         fit = right_kind(self.ledger, request, rows)
         if request.gpu_memory_mib is not None:
             fit = fit & (share_milli(self.ledger, request, rows) <= 1000)
-        times = np.where(fit, np.maximum(self._behind[rows], self.now + 1), FOREVER)
+        times = np.where(fit, self._behind[rows], FOREVER)
         times[~self.ledger.ready[rows]] = FOREVER
         return times
 
@@ -203,68 +228,23 @@ class Future:
                 each = min(count, 1000 // request.gpu_milli)
             times = np.sort(np.repeat(free_at, each, axis=1), axis=1)[:, :count]
         else:
-            times = np.full((nodes, min(count, MAX_TASKS_PER_NODE)), self.now + 1)
+            times = np.full((nodes, min(count, MAX_TASKS_PER_NODE)), ALREADY)
             times[~self.ledger.ready[where.rows]] = FOREVER
-        return np.maximum(times, self._host_times(request, where, times.shape[1]))
+        return np.maximum(times, self._releases.times(request, where, times.shape[1], self.booked))
 
-    def _host_times(self, request: Request, where: Candidates, most: int) -> Floats:
-        """(n, J): when CPUs, memory, task slots and neighbours of each node allow 1..J tasks."""
-        released = self._released_in(where)
-        rows = where.rows
-        times = np.full((rows.stop - rows.start, most), ALREADY)
-        taken = self._taken[rows]
-        for number in range(1, most + 1):
-            for need, free in (
-                (request.vcpus * number, released.cpus - taken[:, :1]),
-                (request.memory_mib * number, released.memory - taken[:, 1:]),
-                (number, released.tasks),
-            ):
-                if need and int(free[:, 0].min(initial=need)) < need:
-                    column = times[:, number - 1]
-                    times[:, number - 1] = np.maximum(column, _when(free >= need, released.ends))
-        alone = self.ledger.layout.isolation_node[rows]
-        if alone.any():
-            occupant = self.ledger.occupant[rows]
-            others = alone & (occupant != NOBODY) & (occupant != where.project)
-            times[others] = np.maximum(times[others], released.last[others][:, None])
-            for row, promised in self._promised_to.items():
-                if rows.start <= row < rows.stop and alone[row - rows.start]:
-                    until = [end for project, end in promised if project != where.project]
-                    at = row - rows.start
-                    times[at] = np.maximum(times[at], max(until, default=ALREADY))
+    def _clear_of_whole_nodes(
+        self, request: Request, where: Candidates, times: Floats, runtime: float
+    ) -> Floats:
+        """Who needs particular devices, and others, are not on one node at one time."""
+        picky = picks_devices(request)
+        for row, uses in self.booked.uses.items():
+            if where.rows.start <= row < where.rows.stop:
+                at = row - where.rows.start
+                for use in sorted(uses, key=lambda use: use.start):
+                    if picky or use.whole_node:
+                        meets = times[at] + runtime > use.start
+                        times[at] = np.where(meets, np.maximum(times[at], use.end), times[at])
         return times
-
-    def _released_in(self, where: Candidates) -> _Released:
-        if where.pool not in self._released:
-            self._released[where.pool] = self._release(where.rows)
-        return self._released[where.pool]
-
-    def _release(self, rows: slice) -> _Released:
-        holds = [
-            sorted(
-                (*self.holdings.rows[row].values(), *self._extra.get(row, ())),
-                key=lambda hold: hold.end,
-            )
-            for row in range(rows.start, rows.stop)
-        ]
-        width = max((len(here) for here in holds), default=0)
-        ends = np.full((len(holds), width), FOREVER)
-        freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
-        for at, here in enumerate(holds):
-            for number, hold in enumerate(here):
-                ends[at, number] = hold.end
-                freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
-        sums = np.cumsum(freed, axis=2)
-        ledger = self.ledger
-        return _Released(
-            ends,
-            ledger.cpus[rows][:, None] + sums[0],
-            ledger.memory[rows][:, None] + sums[1],
-            MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
-            np.where(ends < FOREVER, ends, ALREADY).max(axis=1, initial=ALREADY)
-            if not np.isinf(ends).any()
-            else _last(holds),
-        )
 
     def _clear_of_reservations(
         self, job: PendingJob, where: Candidates, times: Floats, runtime: float
@@ -316,25 +296,6 @@ class Future:
                     )
                 )
         return tuple(tasks)
-
-
-def these_devices(request: Request) -> bool:
-    """Whether not any devices of a node will do for the request: then all of the node are kept."""
-    return request.required and request.within == "link_group"
-
-
-def _last(holds: list[list[Hold]]) -> Floats:
-    return np.array([here[-1].end if here else ALREADY for here in holds])
-
-
-def _when(enough: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ends: Floats) -> Floats:
-    """(n,): the end after which there is enough for the first time (``enough`` only grows)."""
-    short = (~enough).sum(axis=1)
-    padded = np.concatenate(
-        [np.full((len(ends), 1), ALREADY), ends, np.full((len(ends), 1), FOREVER)], axis=1
-    )
-    when: Floats = padded[np.arange(len(ends)), short]
-    return when
 
 
 def _first(

@@ -33,7 +33,7 @@ _SENTENCES: dict[str, str] = {
     Reason.BEHIND_RESERVATION: "Would fit, but what it would use is reserved for others.",
     Reason.PREEMPTING_OTHERS: "{victims} running job(s) are being stopped to make room for it.",
     Reason.BEHIND_PROMISE: (
-        "The line is strict: a job ahead waits for the same GPUs, and nothing passes it."
+        "A job ahead of it waits for the same GPUs or quota; what it needs is kept for that one."
     ),
     Reason.GPU_MEMORY: (
         "No GPU of the queue's pools has {gpu_memory_mib} MiB; the largest has "

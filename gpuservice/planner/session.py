@@ -62,9 +62,15 @@ class Session:
         if job is not None:
             if job.elements > 1:
                 # The next element keeps its rank if the plan has promised it a start as well.
-                promised = job.promised if job.job_id in self._told else None
+                told = job.job_id in self._told
                 line.change(
-                    replace(job, elements=job.elements - 1, promised=promised, claimed=False)
+                    replace(
+                        job,
+                        elements=job.elements - 1,
+                        promised=job.promised if told else None,
+                        promise=job.promise if told else None,
+                        claimed=False,
+                    )
                 )
             else:
                 line.remove(job.job_id)
@@ -144,8 +150,9 @@ class Session:
         line = self._world.line
         for number, promise in enumerate(made.promises):
             job = line.get(promise.job_id)
-            if job is not None and job.promised is None:
-                line.change(replace(job, promised=rank(now, number)))
+            if job is not None and (job.promised is None or job.promise != promise):
+                first = rank(now, number) if job.promised is None else job.promised
+                line.change(replace(job, promised=first, promise=promise))
         self._told = {promise.job_id for promise in made.promises}
         self._planned = {one.gang_id: one.for_job_id for one in made.preemptions}
         claimed = set(self._claims.values())

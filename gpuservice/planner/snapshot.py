@@ -141,14 +141,37 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskPlacement:
+    """One rank on one node, with its shares of devices."""
+
+    rank: int
+    node_id: str
+    devices: Shares
+    vcpus: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A waiting job's start that lower jobs must not delay."""
+
+    job_id: str
+    start: float
+    end: float
+    project_id: str
+    tasks: tuple[TaskPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PendingJob:
     """A job with ``elements`` waiting (arrays: that may start now).
 
     ``blocked`` is the reason code that keeps it from being tried at all, with ``facts``. ``due``:
     from when on it is promised a start (None: the plan says it, see ``Plan.due``). ``promised``:
-    when it first got a promise, which ranks it before all without; ``claimed``: something is being
-    preempted for it. ``preempted``: how often it lost its place already. ``deadline``: the latest
-    end that is of use.
+    when it first got a promise, which ranks it before all without, and ``promise`` the last one
+    that it was told: it starts there, or sooner; ``claimed``: something is being preempted for
+    it. ``preempted``: how often it lost its place already. ``deadline``: the latest end that is of
+    use.
     """
 
     job_id: str
@@ -170,17 +193,7 @@ class PendingJob:
     promised: float | None = None
     claimed: bool = False
     preempted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPlacement:
-    """One rank on one node, with its shares of devices."""
-
-    rank: int
-    node_id: str
-    devices: Shares
-    vcpus: int = 0
-    memory_mib: int = 0
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)

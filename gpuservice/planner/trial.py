@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.guards import Guards, Reserved
+from gpuservice.planner.guards import Reserved
+from gpuservice.planner.holds import ALREADY, FOREVER
 from gpuservice.planner.placement import Option, Tasks, place_in
 from gpuservice.planner.promises import Future
+from gpuservice.planner.quota_bookings import QuotaBookings
 from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Shape, World
 
@@ -31,22 +33,18 @@ class Trial:
     world: World
     future: Future
     reserved: Reserved
+    taken: QuotaBookings
 
-    def places(
-        self,
-        job: PendingJob,
-        shape: Shape,
-        request: Request,
-        end: float,
-        guards: Guards | None = None,
-    ) -> Tried:
+    def places(self, job: PendingJob, shape: Shape, request: Request, end: float) -> Tried:
         """Places for a request that delay no promise and exceed no quota."""
-        if not self.world.headroom.may_run(job.project_id):
-            return Tried(None, Reason.PROJECT_QUOTA, True)
+        if not self.may_run(job, end):
+            return Tried(None, self.or_promise(job), True)
         spread = self.world.queues[job.queue_id].spread
-        options, word = self._options(job, shape, request)
-        kept = self._kept(job, request, options, end, guards or self.future.guards)
+        options, word = self._options(job, shape, request, end)
+        kept = self._kept(job, request, options, end)
         tasks = place_in(self.world.ledger, request, kept, spread)
+        if tasks is None and request.shared and request.count > 1 and self.future.booked.of:
+            tasks = self._close_together(job, request, options, end, spread)
         if tasks is not None:
             return Tried(tasks)
         something = any(a is not b for a, b in zip(options, kept, strict=True))
@@ -58,7 +56,30 @@ class Trial:
             return Tried(None, word, True)
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
-    def _options(self, job: PendingJob, shape: Shape, request: Request) -> tuple[list[Option], str]:
+    def _close_together(
+        self, job: PendingJob, request: Request, options: list[Option], end: float, spread: bool
+    ) -> Tasks | None:
+        """Places for several shares, reckoned with fewer devices than shares."""
+        kept = self._kept(job, request, options, end, a_device_each=False)
+        tasks = place_in(self.world.ledger, request, kept, spread)
+        return tasks if tasks and self.future.guards.allows(tasks, end) else None
+
+    def may_run(self, job: PendingJob, end: float) -> bool:
+        """Whether the project may have one more attempt, until ``end``."""
+        if not self.world.headroom.limits(job.project_id):
+            return True
+        with self.taken.lifted(end):
+            return self.world.headroom.may_run(job.project_id)
+
+    def or_promise(self, job: PendingJob) -> str:
+        """Whether a promised job's part of the quota is what is missing."""
+        with self.taken.lifted(ALREADY):
+            kept = self.world.headroom.may_run(job.project_id)
+        return Reason.BEHIND_PROMISE if kept else Reason.PROJECT_QUOTA
+
+    def _options(
+        self, job: PendingJob, shape: Shape, request: Request, end: float
+    ) -> tuple[list[Option], str]:
         """The pools where quota lets it start, with their slots; why others are missing."""
         world = self.world
         options: list[Option] = []
@@ -68,7 +89,7 @@ class Trial:
         for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
             most = where.most
             if not unlimited:
-                most, limit = self.most_tasks(job, shape, number)
+                most, limit = self.most_tasks(job, shape, number, end)
                 if most < request.count:
                     word = limit
                 if most < request.min_count:
@@ -82,26 +103,43 @@ class Trial:
         world = self.world
         return not world.quotas.limited and not world.headroom.limits(job.project_id)
 
-    def most_tasks(self, job: PendingJob, shape: Shape, number: int) -> tuple[int, str]:
-        """How many tasks quotas leave room for in a shape's pool, and which quota is the tighter
-        one."""
+    def most_tasks(self, job: PendingJob, shape: Shape, number: int, end: float) -> tuple[int, str]:
+        """How many tasks quotas leave room for in a shape's pool until ``end``, and what bounds
+        them: the tighter quota, or what of it is kept for a promise."""
         where, each = shape.where[number], shape.each[number]
         if not each or self._unlimited(job):
             return where.most, ""
+        with self.taken.lifted(end):
+            most, word = self._room(job, shape, number)
+        if most < job.request.min_count and self.taken:
+            with self.taken.lifted(ALREADY):
+                if self._room(job, shape, number)[0] >= job.request.min_count:
+                    word = Reason.BEHIND_PROMISE
+        return most, word
+
+    def _room(self, job: PendingJob, shape: Shape, number: int) -> tuple[int, str]:
+        where, each = shape.where[number], shape.each[number]
         project = self.world.headroom.room(job.project_id, where.pool)
         queue = self.world.quotas.room(job.queue_id, shape.types[number], job.preemptible)
         word = Reason.PROJECT_QUOTA if project <= queue else Reason.QUEUE_QUOTA
         return min(where.most, project // each, queue // each), word
 
     def _kept(
-        self, job: PendingJob, request: Request, options: list[Option], end: float, guards: Guards
+        self,
+        job: PendingJob,
+        request: Request,
+        options: list[Option],
+        end: float,
+        a_device_each: bool = True,
     ) -> list[Option]:
         """The options without what promises and reservations keep; the same objects where
         nothing is kept."""
         kept: list[Option] = []
         for option in options:
             where, slots = option.where, option.slots
-            left = guards.within(where.pool, where.rows, slots, request, where.project, end)
+            left = self.future.guards.within(
+                where.pool, where.rows, slots, request, where.project, end, a_device_each
+            )
             if self.reserved:
                 left = self.reserved.within(where.rows, left, job.queue_id, job.project_id, end)
             kept.append(option if left is slots else Option(where, left))
@@ -123,19 +161,21 @@ class Trial:
 
     def why_not_tried(self, job: PendingJob, shape: Shape) -> str:
         """In one word why a job waits of whose shape nothing fits."""
-        if not self.world.headroom.may_run(job.project_id):
-            return Reason.PROJECT_QUOTA
+        if not self.may_run(job, FOREVER):
+            return self.or_promise(job)
         if self.world.impossible(shape):
             return Reason.IMPOSSIBLE
-        options, word = self._options(job, shape, job.request)
+        options, word = self._options(job, shape, job.request, FOREVER)
         return word if word and not options else Reason.INSUFFICIENT_GPUS
 
     def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
         """The pools where quota has room for the job's least gang."""
+        if not self.may_run(job, FOREVER):
+            return []
         project = self.world.layout.projects.of(job.project_id)
         found: list[Candidates] = []
         for number, where in enumerate(shape.where):
-            most, _ = self.most_tasks(job, shape, number)
+            most, _ = self.most_tasks(job, shape, number, FOREVER)
             if most >= job.request.min_count:
                 found.append(Candidates(where.pool, where.rows, project, most))
         return found

@@ -18,6 +18,7 @@ from gpuservice.planner.holds import Holdings, end_of
 from gpuservice.planner.ledger import NOBODY, build
 from gpuservice.planner.line import Line
 from gpuservice.planner.quota import Headroom, milli_of_task
+from gpuservice.planner.quota_bookings import Taken
 from gpuservice.planner.snapshot import (
     NodeState,
     PendingJob,
@@ -295,6 +296,13 @@ class World:
         self.columns[record.number] = 0
         self._numbers.append(record.number)
         return record
+
+    def taken(self) -> Iterable[Taken]:
+        """What each running gang takes of quotas, and until when."""
+        return (
+            Taken(one.gang.project_id, one.gang.queue_id, one.taken, one.by_type, end_of(one.gang))
+            for one in self.gangs.values()
+        )
 
     def end_by(self, gang_id: str, end: float, preempting: bool) -> None:
         """A gang has to be gone by another time."""

@@ -217,8 +217,8 @@ class SessionModel(RuleBasedStateMachine):
             self.pending[ident] = replace(self.pending[ident], due=due)
         for number, promise in enumerate(made.promises):
             waits = self.pending[promise.job_id]
-            if waits.promised is None:
-                self.pending[promise.job_id] = replace(waits, promised=rank(self.now, number))
+            since = rank(self.now, number) if waits.promised is None else waits.promised
+            self.pending[promise.job_id] = replace(waits, promised=since, promise=promise)
 
     def _do(self, made: Plan) -> None:
         for start in made.starts:

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are booked from a moment on: what promises take, by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuservice.planner.holds import holds_by_row
+from gpuservice.planner.ledger import Ints, Layout
+from gpuservice.planner.snapshot import Promise, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one promise takes of one node, from start to end."""
+
+    job_id: str
+    project: int
+    start: float
+    end: float
+    gpus: int
+    vcpus: int
+    memory_mib: int
+    whole_node: bool  # not any of its devices will do: none is lent meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A promise with the request it was made for; ``told``: whether its user sees it."""
+
+    promise: Promise
+    request: Request
+    told: bool = True
+
+
+def picks_devices(request: Request) -> bool:
+    """Whether not any devices of a node will do: all of them are kept for it then, and it is kept
+    off nodes where others have booked some."""
+    return request.required and request.within == "link_group"
+
+
+class Bookings:
+    """Uses by row. ``taken`` (N, 2): CPUs and memory that all of them take."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.uses: dict[int, list[Use]] = {}
+        self.of: dict[str, Booking] = {}
+        self.taken: Ints = np.zeros((len(layout.nodes), 2), dtype=np.int64)
+
+    def add(self, booking: Booking) -> Iterable[int]:
+        """Book; the rows that it is about."""
+        promise, request = booking.promise, booking.request
+        self.of[promise.job_id] = booking
+        project = self._layout.projects.of(promise.project_id)
+        whole = picks_devices(request)
+        rows: list[int] = []
+        for row, hold in holds_by_row(self._layout, promise.tasks, promise.end):
+            gpus = len({column for column, _ in hold.shares})
+            self.uses.setdefault(row, []).append(
+                Use(
+                    promise.job_id, project, promise.start, promise.end, gpus, hold.vcpus,
+                    hold.memory_mib, whole,
+                )
+            )  # fmt: skip
+            self.taken[row] += (hold.vcpus, hold.memory_mib)
+            rows.append(row)
+        return rows
+
+    def remove(self, job_id: str) -> tuple[Booking | None, list[int]]:
+        """Give a booking up; (it, the rows that it was about)."""
+        booking = self.of.pop(job_id, None)
+        if booking is None:
+            return None, []
+        rows: list[int] = []
+        for row, hold in holds_by_row(self._layout, booking.promise.tasks, booking.promise.end):
+            left = [use for use in self.uses[row] if use.job_id != job_id]
+            if left:
+                self.uses[row] = left
+            else:
+                del self.uses[row]
+            self.taken[row] -= (hold.vcpus, hold.memory_mib)
+            rows.append(row)
+        return booking, rows
+
+    def copy(self) -> Bookings:
+        """Bookings to try things with."""
+        other = Bookings(self._layout)
+        other.uses = {row: list(uses) for row, uses in self.uses.items()}
+        other.of = dict(self.of)
+        other.taken = self.taken.copy()
+        return other

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When CPUs, memory and room for tasks come free on nodes, by the ends of what runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
+from gpuservice.planner.bookings import Bookings
+from gpuservice.planner.capacity import Candidates
+from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings
+from gpuservice.planner.ledger import NOBODY, Bools, Floats, Ints, Ledger
+from gpuservice.planner.snapshot import Request
+
+
+class _Released(NamedTuple):
+    """What comes free on the nodes of a pool, (n, H): sorted ends, what is free after each."""
+
+    ends: Floats  # (n, H)
+    cpus: Ints  # (n, H + 1)
+    memory: Ints
+    tasks: Ints
+    last: Floats  # (n,) when nothing runs any more
+
+
+class Releases:
+    """Releases by pool, worked out when asked for.
+
+    :param extra: what the plan itself has started, by row.
+    """
+
+    def __init__(self, ledger: Ledger, holdings: Holdings, extra: dict[int, list[Hold]]) -> None:
+        self._ledger = ledger
+        self._holdings = holdings
+        self._extra = extra
+        self._known: dict[str, _Released] = {}
+
+    def forget(self, row: int) -> None:
+        """Something was started on a row."""
+        self._known.pop(self._ledger.layout.pool[row], None)
+
+    def times(self, request: Request, where: Candidates, most: int, booked: Bookings) -> Floats:
+        """(n, most): when CPUs, memory, task slots and neighbours of each node of a pool allow
+        1, 2, ... tasks, behind everything that is booked."""
+        released = self._of(where)
+        rows = where.rows
+        times = np.full((rows.stop - rows.start, most), ALREADY)
+        taken = booked.taken[rows]
+        for number in range(1, most + 1):
+            for need, free in (
+                (request.vcpus * number, released.cpus - taken[:, :1]),
+                (request.memory_mib * number, released.memory - taken[:, 1:]),
+                (number, released.tasks),
+            ):
+                if need and int(free[:, 0].min(initial=need)) < need:
+                    column = times[:, number - 1]
+                    times[:, number - 1] = np.maximum(column, _when(free >= need, released.ends))
+        if self._ledger.layout.alone[where.pool]:
+            self._alone(times, where, released, booked)
+        return times
+
+    def _alone(
+        self, times: Floats, where: Candidates, released: _Released, booked: Bookings
+    ) -> None:
+        """Nodes that hold one project at a time are free for others when all of it is gone."""
+        rows = where.rows
+        alone = self._ledger.layout.isolation_node[rows]
+        occupant = self._ledger.occupant[rows]
+        others = alone & (occupant != NOBODY) & (occupant != where.project)
+        times[others] = np.maximum(times[others], released.last[others][:, None])
+        for row, uses in booked.uses.items():
+            if rows.start <= row < rows.stop and alone[row - rows.start]:
+                until = [use.end for use in uses if use.project != where.project]
+                at = row - rows.start
+                times[at] = np.maximum(times[at], max(until, default=ALREADY))
+
+    def _of(self, where: Candidates) -> _Released:
+        if where.pool not in self._known:
+            self._known[where.pool] = self._release(where.rows)
+        return self._known[where.pool]
+
+    def _release(self, rows: slice) -> _Released:
+        holds = [
+            sorted(
+                (*self._holdings.rows[row].values(), *self._extra.get(row, ())),
+                key=lambda hold: hold.end,
+            )
+            for row in range(rows.start, rows.stop)
+        ]
+        width = max((len(here) for here in holds), default=0)
+        ends = np.full((len(holds), width), FOREVER)
+        freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
+        for at, here in enumerate(holds):
+            for number, hold in enumerate(here):
+                ends[at, number] = hold.end
+                freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
+        sums = np.cumsum(freed, axis=2)
+        ledger = self._ledger
+        return _Released(
+            ends,
+            ledger.cpus[rows][:, None] + sums[0],
+            ledger.memory[rows][:, None] + sums[1],
+            MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
+            np.array([here[-1].end if here else ALREADY for here in holds]),
+        )
+
+
+def _when(enough: Bools, ends: Floats) -> Floats:
+    """(n,): the end after which there is enough for the first time (``enough`` only grows)."""
+    short = (~enough).sum(axis=1)
+    padded = np.concatenate(
+        [np.full((len(ends), 1), ALREADY), ends, np.full((len(ends), 1), FOREVER)], axis=1
+    )
+    when: Floats = padded[np.arange(len(ends)), short]
+    return when
