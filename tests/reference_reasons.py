@@ -63,7 +63,7 @@ class Oracle:
             return self._too_late(job)
         if code in ("behind_higher_priority", "preempting_others", "pool_growing", "pool_at_max"):
             return self._around(job, code)
-        if not possible(self.snapshot, job):
+        if not code.endswith("_quota") and not possible(self.snapshot, job):
             return False
         if code in ("backfill_would_delay", "behind_promise", "behind_reservation"):
             return self._kept_back(job, code)
@@ -107,16 +107,18 @@ class Oracle:
         return code == ("fragmented" if enough else "insufficient_gpus")
 
     def _stopped_by(self, job: PendingJob, one: str, other: str) -> bool:
-        """Whether a limit alone stops the job: in every pool, or together with the other."""
+        """Whether a limit alone stops the job: in a pool, or together with the other limit."""
         both = self._fits(job, one, other) and not self._fits(job, other)
-        return both or not self._limit_allows(job, one)
+        return both or not all(self._limit_allows(job, one, pool) for pool in self._pools(job))
 
-    def _limit_allows(self, job: PendingJob, limit: str) -> bool:
-        """Whether the limit has room for the least gang in any pool, whatever is free there."""
+    def _limit_allows(self, job: PendingJob, limit: str, pool: str) -> bool:
+        """Whether the limit has room for the least gang in a pool, whatever is free there."""
         gang = replace(job.request, count=job.request.min_count, vcpus=0, memory_mib=0)
         bare = replace(job, request=replace(gang, within=None, required=False))
         idle = Books(with_running(self.snapshot, ()))
         idle.left, idle.sharing = self.books.left, self.books.sharing
+        queue = idle.queues[job.queue_id]
+        idle.queues[job.queue_id] = replace(queue, pool_ids=(pool,))
         others = {"quota", "sharing", "reservations", "ready", "isolation"} - {limit}
         return idle.could_start(bare, (), frozenset(others))
 

@@ -16,12 +16,12 @@ from planner_worlds import examples, policies, snapshots
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan
-from gpuservice.planner.session import Session, occupied, rank
+from gpuservice.planner.session import Session, rank
 from gpuservice.planner.snapshot import PendingJob, Reservation, RunningGang, Snapshot
-from tests.cluster_states import gang_of
+from tests.cluster_states import gang_of, with_running
 from tests.cluster_worlds import EVERYTHING
 from tests.job_worlds import JOB_BYTES, NOW, REQUEST_BYTES, Dice, job, request
-from tests.reference_books import INFINITE, runtime_of
+from tests.reference_books import INFINITE, Books, runtime_of
 from tests.reference_planner import faults, idle_faults, order_faults
 
 SHAPES = [request(Dice(bytes([count, size, 0, 0]))) for count in (0, 4) for size in (0, 4, 8, 9)]
@@ -33,7 +33,7 @@ class SessionModel(RuleBasedStateMachine):
     @initialize(world=snapshots(EVERYTHING, waiting=0, nodes=4), policy=policies)
     def begin(self, world: Snapshot, policy: object) -> None:
         self.policy = replace(policy, explain=False)  # type: ignore[type-var]
-        self.base = replace(world, pending=(), running=())
+        self.base = with_running(replace(world, pending=()), ())
         self.now = NOW
         self.pending: dict[str, PendingJob] = {}
         self.running: dict[str, RunningGang] = {}
@@ -201,16 +201,17 @@ class SessionModel(RuleBasedStateMachine):
         assert self.session.plan(self.now) == plan(self._snapshot({}), self.policy)
 
     def _snapshot(self, usage: dict[tuple[str, str, str], float]) -> Snapshot:
-        running = tuple(self.running.values())
-        return replace(
+        waiting = replace(
             self.base,
             now=self.now,
-            nodes=occupied(self.base.nodes, running),
             pending=tuple(self.pending.values()),
-            running=running,
             usage=usage,
             limit_ratio=1.0,
         )
+        books = Books(waiting)  # the headroom that a session is told is of all that runs
+        for gang in self.running.values():
+            books.start(self.jobs[gang.job_id], gang.tasks)
+        return replace(with_running(waiting, self.running.values()), headroom=books.left)
 
     def _keep(self, made: Plan) -> None:
         for ident, due in made.due.items():
@@ -221,10 +222,12 @@ class SessionModel(RuleBasedStateMachine):
             self.pending[promise.job_id] = replace(waits, promised=since, promise=promise)
 
     def _do(self, made: Plan) -> None:
+        told = {promise.job_id for promise in made.promises}
         for start in made.starts:
             waits = self.pending.pop(start.job_id)
             if waits.elements > 1:
-                rest = replace(waits, elements=waits.elements - 1)
+                promised = waits.promised if waits.job_id in told else None
+                rest = replace(waits, elements=waits.elements - 1, promised=promised, claimed=False)
                 self.pending[waits.job_id] = rest
             queue = next(one for one in self.base.queues if one.id == waits.queue_id)
             limit = runtime_of(waits, queue)
