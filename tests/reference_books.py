@@ -45,6 +45,7 @@ class Held:
     queue_id: str
     tasks: tuple[TaskPlacement, ...]
     end: float
+    preemptible: bool
 
 
 @dataclass
@@ -112,13 +113,16 @@ class Books:
         self.load = Load()
         for gang in snapshot.running:
             end = INFINITE if gang.promised_end is None else max(gang.promised_end, self.now + 1)
-            held = Held(gang.job_id, gang.gang_id, gang.project_id, gang.queue_id, gang.tasks, end)
+            held = Held(
+                gang.job_id, gang.gang_id, gang.project_id, gang.queue_id, gang.tasks, end,
+                gang.preemptible,
+            )  # fmt: skip
             self._enter(held)
 
     def _enter(self, held: Held) -> None:
         self.held.append(held)
         self.load.take(held.project_id, held.tasks)
-        self.sharing.take(held.queue_id, self.amounts(held.tasks))
+        self.sharing.take(held.queue_id, self.amounts(held.tasks), held.preemptible)
 
     # --- what a set of tasks takes
 
@@ -134,7 +138,8 @@ class Books:
     def start(self, job: PendingJob, tasks: tuple[TaskPlacement, ...]) -> None:
         """Enter one start."""
         runtime = runtime_of(job, self.queues.get(job.queue_id))
-        self._enter(Held(job.job_id, "", job.project_id, job.queue_id, tasks, self.now + runtime))
+        end = self.now + runtime
+        self._enter(Held(job.job_id, "", job.project_id, job.queue_id, tasks, end, job.preemptible))
         self._sub(job.project_id, "jobs:running", 1)
         for task in tasks:
             node = self.nodes[task.node_id]

@@ -20,11 +20,15 @@ class Sharing:
     def __init__(self, queues: Iterable[QueueState]) -> None:
         self.queues = {queue.id: queue for queue in queues}
         self.use: Counter[tuple[str, str]] = Counter()
+        self.firm: Counter[tuple[str, str]] = Counter()  # of it, what is not preemptible
 
-    def take(self, queue_id: str, amounts: Mapping[str, int], sign: int = 1) -> None:
+    def take(
+        self, queue_id: str, amounts: Mapping[str, int], preemptible: bool, sign: int = 1
+    ) -> None:
         """Enter (or with -1 take back) what a gang uses."""
         for gpu_type, milli in amounts.items():
             self.use[queue_id, gpu_type] += sign * milli
+            self.firm[queue_id, gpu_type] += 0 if preemptible else sign * milli
 
     def guaranteed(self, queue: QueueState, gpu_type: str) -> int:
         """What a queue never lends."""
@@ -59,11 +63,10 @@ class Sharing:
         if nominal is None:
             return True
         use = self.use[queue.id, gpu_type] + milli
-        if queue.cohort is None or not job.preemptible:
-            if use > nominal:
-                return False
-            if queue.cohort is None:
-                return True
+        if queue.cohort is None:
+            return use <= nominal
+        if not job.preemptible and self.firm[queue.id, gpu_type] + milli > nominal:
+            return False
         if gpu_type in queue.borrowing_limit and use > nominal + queue.borrowing_limit[gpu_type]:
             return False
         if self.charge(queue, gpu_type, milli) == self.charge(queue, gpu_type):

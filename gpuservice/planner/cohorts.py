@@ -5,6 +5,9 @@ Of each GPU type a queue is guaranteed ``nominal - lending_limit`` (at least not
 others do. What it uses beyond that is charged to the cohort, whose queues put in the rest of
 their nominal; beyond its nominal it borrows, up to ``borrowing_limit``. (The rules of Kueue's
 cohorts, whose flavors are GPU types here.)
+
+What is not preemptible is never borrowed: together it fits the queue's nominal. What else the
+queue runs may go beyond, and whatever is borrowed can be given back when its owner needs it.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ ByType = Mapping[str, int]
 
 @dataclass(slots=True)
 class _Share:
-    """One queue's part of one GPU type."""
+    """One queue's part of one GPU type. ``firm``: of what is used, what is not preemptible."""
 
     nominal: int
     guaranteed: int
     most: int
     used: int = 0
+    firm: int = 0
 
     @property
     def charge(self) -> int:
@@ -70,7 +74,7 @@ class QueueQuotas:
         """Whether any queue has a nominal."""
         return bool(self._shares)
 
-    def add(self, queue_id: str, used: ByType, sign: int = 1) -> None:
+    def add(self, queue_id: str, used: ByType, preemptible: bool, sign: int = 1) -> None:
         """Count milli-GPUs that a queue takes (or, with -1, gives back)."""
         for gpu_type, milli in used.items():
             share = self._shares.get((queue_id, gpu_type))
@@ -78,6 +82,8 @@ class QueueQuotas:
                 continue
             before = share.charge
             share.used += sign * milli
+            if not preemptible:
+                share.firm += sign * milli
             common = self._common(queue_id, gpu_type)
             if common is not None:
                 common.charged += share.charge - before
@@ -87,10 +93,9 @@ class QueueQuotas:
         share = self._shares.get((queue_id, gpu_type))
         if share is None:
             return PLENTY
-        own = share.nominal - share.used
-        room = min(
-            own if not preemptible else share.most - share.used, self._lent(queue_id, gpu_type)
-        )
+        room = min(share.most - share.used, self._lent(queue_id, gpu_type))
+        if not preemptible:
+            room = min(room, share.nominal - share.firm)
         return max(room, 0)
 
     def _lent(self, queue_id: str, gpu_type: str) -> int:
@@ -127,6 +132,7 @@ class QueueQuotas:
         return {
             "nominal": share.nominal,
             "used": share.used,
+            "used_not_preemptible": share.firm,
             "may_use": None if share.most >= PLENTY else share.most,
             "left_in_cohort": None if common is None else max(common.total - common.charged, 0),
         }

@@ -386,6 +386,7 @@ class Pass:
             job.queue_id,
             world.headroom.counted(world.layout, job.project_id, tasks),
             world.by_type(tasks),
+            job.preemptible,
             end,
         )
 

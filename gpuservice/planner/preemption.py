@@ -329,7 +329,7 @@ class Preempting:
 
     def _count(self, gang: Gang, sign: int) -> None:
         world = self.state.world
-        world.quotas.add(gang.gang.queue_id, gang.by_type, sign)
+        world.quotas.add(gang.gang.queue_id, gang.by_type, gang.gang.preemptible, sign)
         world.headroom.change(gang.gang.project_id, gang.taken, -sign)
 
     # -- carried out -------------------------------------------------------------------------

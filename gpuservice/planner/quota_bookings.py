@@ -24,6 +24,7 @@ class Taken:
     queue_id: str
     of_project: Mapping[str, int]
     by_type: Mapping[str, int]
+    preemptible: bool
     end: float = FOREVER
 
 
@@ -98,4 +99,4 @@ class QuotaBookings:
 
     def _count(self, taken: Taken, sign: int) -> None:
         self._headroom.change(taken.project_id, taken.of_project, -sign)
-        self._quotas.add(taken.queue_id, taken.by_type, sign)
+        self._quotas.add(taken.queue_id, taken.by_type, taken.preemptible, sign)

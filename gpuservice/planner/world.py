@@ -262,7 +262,7 @@ class World:
         if not counted:
             self.headroom.change(gang.project_id, taken)
         by_type = self.by_type(gang.tasks)
-        self.quotas.add(gang.queue_id, by_type)
+        self.quotas.add(gang.queue_id, by_type, gang.preemptible)
         self.holdings.add(gang.gang_id, gang.tasks, end)
         rows = tuple(
             {self.layout.node_row[task.node_id]: None for task in gang.tasks
@@ -289,7 +289,7 @@ class World:
         if not counted:
             self.ledger.give(gang.tasks)
             self.headroom.change(gang.project_id, record.taken, 1)
-        self.quotas.add(gang.queue_id, record.by_type, -1)
+        self.quotas.add(gang.queue_id, record.by_type, gang.preemptible, -1)
         self.holdings.remove(gang_id, gang.tasks)
         for row in record.rows:
             self.on_row[row].discard(gang_id)
@@ -299,10 +299,12 @@ class World:
 
     def taken(self) -> Iterable[Taken]:
         """What each running gang takes of quotas, and until when."""
-        return (
-            Taken(one.gang.project_id, one.gang.queue_id, one.taken, one.by_type, end_of(one.gang))
-            for one in self.gangs.values()
-        )
+        for one in self.gangs.values():
+            gang = one.gang
+            yield Taken(
+                gang.project_id, gang.queue_id, one.taken, one.by_type, gang.preemptible,
+                end_of(gang),
+            )  # fmt: skip
 
     def end_by(self, gang_id: str, end: float, preempting: bool) -> None:
         """A gang has to be gone by another time."""

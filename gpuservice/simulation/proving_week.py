@@ -87,7 +87,7 @@ RUN_MOST = 200
 
 #: Monday to Sunday, and the hours of a day (least at 4, most at 16 o'clock).
 DAYS = (0.86, 1.07, 1.14, 1.29, 1.44, 0.61, 0.59)
-HOUR_SWING, BUSIEST_HOUR = 0.6, 16.0
+HOUR_SWING, BUSIEST_HOUR = 0.3, 16.0
 
 LIMIT_FACTORS = (2.0, 13.0)
 LIMIT_STEP_S = 900.0

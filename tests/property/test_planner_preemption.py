@@ -39,7 +39,7 @@ def test_l6_only_whom_the_rules_allow_is_preempted(snapshot: Snapshot, policy: P
         job = _jobs(snapshot)[one.for_job_id]
         wrong.extend(_unfit(snapshot, policy, gang))
         wrong.extend(_unruly(books, policy, one, gang, job))
-        books.sharing.take(gang.queue_id, books.amounts(gang.tasks), -1)
+        books.sharing.take(gang.queue_id, books.amounts(gang.tasks), gang.preemptible, -1)
     assert wrong == []
 
 

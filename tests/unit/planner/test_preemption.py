@@ -138,3 +138,13 @@ def test_a_short_job_pushes_out_the_longest() -> None:
     ]
     line = [job("j1", gpu_milli=4000, max_runtime_s=3600, queued_at=NOW - 700)]
     assert victims(plan(world(gangs, line), policy)) == ["longer"]
+
+
+def test_what_is_not_preemptible_may_use_nominal_that_preemptible_jobs_of_its_queue_have() -> None:
+    own = running("own", {"n0": range(6)}, "queue")
+    firm = replace(own, preemptible=False)
+    line = [job("j1", gpu_milli=2000)]
+    assert [one.job_id for one in plan(world([own], line, TWO_QUEUES), POLICY).starts] == ["j1"]
+    made = plan(world([firm], line, TWO_QUEUES), POLICY)
+    assert not made.starts
+    assert codes(made, "j1") == ["queue_quota"]
