@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,6 +46,8 @@ gpus_per_host = {gpus}
 directory = {directory}/logs
 [artifacts]
 directory = {directory}/objects
+[scheduler]
+{scheduler}
 """
 
 
@@ -84,10 +86,17 @@ class Programs:
     """One API, one scheduler, one conductor, and an agent a node once ``run_agents`` was called.
 
     :param runner: ``process`` (tasks are processes) or ``nofork`` (tasks only pretend to be).
+    :param scheduler: lines of the configuration's ``[scheduler]``.
     """
 
     def __init__(
-        self, directory: Path, database: str, transport: str, port: int, runner: str = "nofork"
+        self,
+        directory: Path,
+        database: str,
+        transport: str,
+        port: int,
+        runner: str = "nofork",
+        scheduler: Sequence[str] = (),
     ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.database = database
@@ -95,6 +104,7 @@ class Programs:
         self._transport = transport
         self._port = port
         self._runner = runner
+        self._scheduler = scheduler
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._stop = threading.Event()
@@ -111,6 +121,7 @@ class Programs:
                 port=self._port,
                 hosts=HOSTS,
                 gpus=GPUS,
+                scheduler="\n".join(self._scheduler),
             )
         )
         (self._directory / "cloud").mkdir(exist_ok=True)

@@ -12,12 +12,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-_HEADERS = {
-    "Content-Type": "application/json",
-    "X-Project-Id": "bench",
-    "X-User-Id": "bench",
-    "X-Roles": "admin",
-}
+_HEADERS = {"Content-Type": "application/json", "X-Roles": "admin"}
 
 
 class Refused(Exception):
@@ -25,16 +20,17 @@ class Refused(Exception):
 
 
 class Connection:
-    """One keep-alive connection, for one thread."""
+    """One keep-alive connection, for one thread, as an administrator of a project."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, project: str = "bench") -> None:
         parts = urlsplit(url)
+        self._headers = {**_HEADERS, "X-Project-Id": project, "X-User-Id": project}
         self._http = HTTPConnection(str(parts.hostname), parts.port, timeout=120)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The answer's JSON; raises ``Refused``."""
         data = None if body is None else json.dumps(body).encode()
-        self._http.request(method, path, data, _HEADERS)
+        self._http.request(method, path, data, self._headers)
         answer = self._http.getresponse()
         content = answer.read()
         if answer.status >= 400:
@@ -44,7 +40,7 @@ class Connection:
     def first_byte_ms(self, path: str) -> float:
         """Milliseconds until the head of the answer to a GET was there."""
         begin = time.perf_counter()
-        self._http.request("GET", path, headers=_HEADERS)
+        self._http.request("GET", path, headers=self._headers)
         answer = self._http.getresponse()
         took = 1000 * (time.perf_counter() - begin)
         answer.read()

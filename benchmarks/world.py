@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -117,6 +117,11 @@ class World:
         with self._engine.connect() as connection:
             return connection.execute(text(query)).scalar()
 
+    def values(self, query: str) -> list[Any]:
+        """The first column of every row of an SQL query."""
+        with self._engine.connect() as connection:
+            return list(connection.execute(text(query)).scalars())
+
     def clear_jobs(self) -> None:
         """Empty the tables of jobs, so that every run finds the same.
 
@@ -186,11 +191,14 @@ class World:
 
 
 @contextmanager
-def running(runner: str, keep: Path | None = None) -> Iterator[World]:
+def running(
+    runner: str, keep: Path | None = None, scheduler: Sequence[str] = ()
+) -> Iterator[World]:
     """A seeded service on a fresh database of the servers named in the environment.
 
     :param runner: what the agents do with tasks, ``process`` or ``nofork``.
     :param keep: an empty directory for configuration and logs, which then stay.
+    :param scheduler: lines of the configuration's ``[scheduler]``.
     """
     with ExitStack() as stack:
         name = (
@@ -207,6 +215,7 @@ def running(runner: str, keep: Path | None = None) -> Iterator[World]:
             os.environ[RABBITMQ],
             port,
             runner,
+            scheduler,
         )
         world = World(programs)
         try:
