@@ -35,6 +35,8 @@ from gpuservice.scheduler.policy import policy_of
 from gpuservice.scheduler.preempting import Preempting
 from gpuservice.services.deps import Deps as ServiceDeps
 from gpuservice.services.registry import Services, build
+from gpuservice.simulation.child import Bounds, ProcessSimulator, own_program
+from gpuservice.simulation.gathering import Gathering
 
 
 class SystemClock:
@@ -176,7 +178,23 @@ def conductor(parts: Core) -> Conductor:
             loader.load("logs", conf.logs.driver, conf),
             loader.load("objects", conf.artifacts.driver, conf),
             parts.name,
+            _simulator(parts),
         )
+    )
+
+
+def _simulator(parts: Core) -> ProcessSimulator:
+    """What-if simulations on the state of the moment, by the policy of the scheduler."""
+    conf = parts.conf
+    collector = _collector(conf, leads=False)
+    return ProcessSimulator(
+        parts.store,
+        Gathering(
+            lambda uow: collector.collect(uow).snapshot, policy_of(conf), conf.simulation.max_jobs
+        ),
+        Bounds(conf.simulation.time_limit_s, conf.simulation.memory_mib),
+        own_program("gpuservice.cmd.what_if"),
+        parts.clock.monotonic,
     )
 
 

@@ -11,13 +11,15 @@ from gpuservice.domain.context import Cause
 from gpuservice.domain.ports import Clock, Cloud, Hints, Ids, ObjectStore
 from gpuservice.domain.ports import LogStore as Logs
 from gpuservice.domain.ports_store import Store
+from gpuservice.domain.simulations import Simulator
 
 CAUSE = Cause(actor="service:conductor")
 
 
 @dataclass(frozen=True, slots=True)
 class Deps:
-    """Ports, bound by bootstrap. ``owner`` names this process in leases on work."""
+    """Ports, bound by bootstrap. ``owner`` names this process in leases on work; without a
+    ``simulator`` it leaves what-if simulations to others."""
 
     store: Store
     hints: Hints
@@ -28,3 +30,4 @@ class Deps:
     logs: Logs
     objects: ObjectStore
     owner: str
+    simulator: Simulator | None = None

@@ -17,6 +17,7 @@ from gpuservice.conductor.leftovers import Leftovers
 from gpuservice.conductor.line import Line
 from gpuservice.conductor.nodes import Nodes
 from gpuservice.conductor.pools import Pools
+from gpuservice.conductor.simulations import Simulations
 from gpuservice.conductor.start_trouble import StartTrouble
 from gpuservice.domain.errors import Busy
 from gpuservice.domain.liveness import FORGOTTEN_S
@@ -43,6 +44,7 @@ class Conductor:
         self._inventory = Inventory(deps)
         self._leftovers = Leftovers(deps)
         self._line = Line(deps)
+        self._simulations = Simulations(deps)
 
     def step(self) -> None:
         """One full pass, in order: for tests and small tools."""
@@ -55,6 +57,7 @@ class Conductor:
         while self._attempts.step():
             continue
         self._line.step()
+        self._simulations.step()
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop."""
@@ -64,6 +67,7 @@ class Conductor:
             ("nodes", ("pools",), conf.interval_s, self._infrastructure),
             ("leases", (), conf.interval_s, self._watch),
             ("inventory", (), float(conf.inventory_interval_s), self._survey),
+            ("simulations", ("simulations",), conf.interval_s, self._simulate),
         )
         threads = [
             threading.Thread(target=self._loop, args=(stop, *loop), name=f"conductor-{loop[0]}")
@@ -74,6 +78,7 @@ class Conductor:
         for thread in threads:
             thread.join()
         self._nodes.close()
+        self._simulations.close()
 
     def _busy_attempts(self) -> None:
         """Whole batches one after another; what came meanwhile has sent its own wake-up."""
@@ -87,6 +92,11 @@ class Conductor:
         for _ in range(10):
             if not self._pools.step() + self._nodes.step(patience):
                 return
+
+    def _simulate(self) -> None:
+        """One after another."""
+        while self._simulations.step():
+            continue
 
     def _survey(self) -> None:
         """What the cloud has, what should not be there, and what is too old to keep."""

@@ -19,7 +19,7 @@ from sqlalchemy import (
 
 from gpuservice.db.mapping import METADATA, Mapper, table_of
 from gpuservice.db.types import Json, UtcDateTime, exact_string
-from gpuservice.domain import inventory, work
+from gpuservice.domain import inventory, simulations, work
 
 GPU_TYPES = table_of(inventory.GpuType, "gpu_types", UniqueConstraint("name"))
 HOSTS = table_of(inventory.Host, "hosts", UniqueConstraint("name"))
@@ -143,6 +143,13 @@ CHECKPOINTS = table_of(
     big=("seq",),
 )
 SERVICES = table_of(work.ServiceRecord, "services")
+SIMULATIONS = table_of(
+    simulations.Simulation,
+    "simulations",
+    Index(None, "status", "created_at", "id"),
+    Index(None, "created_at", "id"),
+    lengths={"status_reason": 4096},
+)
 
 QUOTA_LIMITS = Table(
     "quota_limits",
@@ -244,3 +251,4 @@ EXPLANATION_ROWS = Mapper(work.Explanation, EXPLANATIONS)
 ARTIFACT_ROWS = Mapper(work.Artifact, ARTIFACTS)
 CHECKPOINT_ROWS = Mapper(work.CheckpointSet, CHECKPOINTS)
 SERVICE_ROWS = Mapper(work.ServiceRecord, SERVICES)
+SIMULATION_ROWS = Mapper(simulations.Simulation, SIMULATIONS)

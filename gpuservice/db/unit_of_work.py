@@ -22,6 +22,7 @@ from gpuservice.db.repositories.tasks import Allocations, Tasks
 from gpuservice.db.repositories.usage import Usage
 from gpuservice.domain.inventory import Flavor, GpuType, Host, Pool
 from gpuservice.domain.ports import Clock, Ids
+from gpuservice.domain.simulations import Simulation
 from gpuservice.domain.work import (
     Artifact,
     Attempt,
@@ -139,6 +140,11 @@ class DatabaseUnitOfWork:
         return TableRepository[ServiceRecord](self.connection, tables.SERVICE_ROWS, self.now)
 
     @cached_property
+    def simulations(self) -> TableRepository[Simulation]:
+        """The what-if simulations."""
+        return TableRepository[Simulation](self.connection, tables.SIMULATION_ROWS, self.now)
+
+    @cached_property
     def events(self) -> records.Events:
         """The events."""
         return records.Events(self.connection, tables.EVENT_ROWS, self.now)
@@ -239,6 +245,10 @@ class DatabaseUnitOfWork:
         token = self._ids.new()
         taken = self._leases.claim(kind, ident, owner, token, self.now(), seconds)
         return token if taken else None
+
+    def renew(self, kind: str, ident: str, token: str, seconds: float) -> bool:
+        """Hold the lease for longer; whether it was still ours."""
+        return self._leases.renew(kind, ident, token, self.now(), seconds)
 
     def holds(self, kind: str, ident: str, token: str) -> bool:
         """Whether the lease is still ours."""

@@ -35,7 +35,8 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A wake-up: ``kind`` is jobs, nodes, pools, attempts or logs. Never carries the truth."""
+    """A wake-up: ``kind`` is jobs, nodes, pools, attempts, logs or simulations. Never carries the
+    truth."""
 
     kind: str
     ids: tuple[str, ...] = ()

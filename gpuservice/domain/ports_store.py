@@ -17,6 +17,7 @@ from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Poo
 from gpuservice.domain.ports_quota import QuotaRepository
 from gpuservice.domain.ports_scheduling import SchedulingReads
 from gpuservice.domain.ports_usage import UsageRepository
+from gpuservice.domain.simulations import Simulation
 from gpuservice.domain.work import (
     Allocation,
     Artifact,
@@ -300,6 +301,7 @@ class UnitOfWork(Protocol):
     artifacts: Repository[Artifact]
     checkpoints: Repository[CheckpointSet]
     services: Repository[ServiceRecord]
+    simulations: Repository[Simulation]
     quotas: QuotaRepository
     events: EventRepository
     scheduling: SchedulingReads
@@ -349,6 +351,9 @@ class UnitOfWork(Protocol):
 
     def claim(self, kind: str, ident: str, owner: str, seconds: float) -> str | None:
         """A lease on a piece of conductor work: a token, or None while another holds it."""
+
+    def renew(self, kind: str, ident: str, token: str, seconds: float) -> bool:
+        """Hold the lease for longer; whether it was still ours (nobody else took it)."""
 
     def holds(self, kind: str, ident: str, token: str) -> bool:
         """Whether the lease is still ours: the guard of what the work writes (locks the row)."""

@@ -95,6 +95,10 @@ _NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {"list": "admin", "show": "admin", "change": "admin", "delete": "admin"},
     ),
     "events": ("events", {"list": "reader"}),
+    "simulations": (
+        "what-if simulations",
+        {"list": "admin", "show": "admin", "create": "admin", "delete": "admin"},
+    ),
     "services": (
         "processes of this service",
         {"list": "service", "show": "service", "change": "admin"},

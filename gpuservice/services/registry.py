@@ -20,6 +20,7 @@ from gpuservice.services.jobs import Jobs
 from gpuservice.services.pools import Nodes, Pools
 from gpuservice.services.queues import Queues
 from gpuservice.services.quotas import Quotas
+from gpuservice.services.simulations import Simulations
 from gpuservice.services.waiting_room import WaitingRoom
 
 
@@ -46,6 +47,7 @@ class Services:
     agent_sync: AgentSync
     agent_data: AgentData
     waiting_room: WaitingRoom
+    simulations: Simulations
 
 
 def build(deps: Deps) -> Services:
@@ -72,4 +74,5 @@ def build(deps: Deps) -> Services:
         AgentSync(deps, nodes, room),
         AgentData(deps, nodes),
         room,
+        Simulations(deps),
     )

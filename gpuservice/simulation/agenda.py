@@ -48,6 +48,8 @@ class Agenda:
         for record in records:
             if record.job.deadline_s is not None:
                 self.add(record.job.deadline_s, Kind.DEADLINE, record.job_id)
+            if record.due is not None and record.due > record.job.submit_s:
+                self.add(record.due, Kind.DUE, record.job_id)
         heapify(self._heap)
 
     def add(self, at: float, kind: Kind, what: str) -> None:

@@ -39,7 +39,8 @@ class Cluster:
 
     ``queues``: as the file names them, without pools (they may use all). ``headroom``: limits of
     projects, GPUs in milli. ``members``: the projects of a queue that is not everybody's.
-    ``protected``: seconds that a gang of a queue runs before it may be preempted.
+    ``protected``: seconds that a gang of a queue runs before it may be preempted. ``owned``: pools
+    with owners, where queues say which of them they use.
     """
 
     nodes: tuple[NodeState, ...]
@@ -49,6 +50,7 @@ class Cluster:
     reservations: tuple[Reservation, ...] = ()
     members: Mapping[str, frozenset[str]] = field(default_factory=dict)
     protected: Mapping[str, float] = field(default_factory=dict)
+    owned: tuple[PoolState, ...] = ()
 
     @property
     def host_gpus(self) -> int:
@@ -56,7 +58,9 @@ class Cluster:
         return max(len(node.devices) for node in self.nodes)
 
     def pools(self) -> tuple[PoolState, ...]:
-        """One pool for each GPU type, which nobody owns and which does not grow."""
+        """One pool for each GPU type, which nobody owns, unless it was said; none grows."""
+        if self.owned:
+            return self.owned
         found: dict[str, list[NodeState]] = {}
         for node in self.nodes:
             found.setdefault(node.pool_id, []).append(node)

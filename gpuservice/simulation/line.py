@@ -67,6 +67,13 @@ class Line:
             self.offered -= 1
         return element
 
+    def resume(self, record: Record) -> None:
+        """One element runs already, as the session was told."""
+        record.waiting.popleft()
+        record.running += 1
+        self.depth -= 1
+        self._offer(record)
+
     def started(self, record: Record, now: float) -> bool:
         """Whether somebody waited for that start, and may now start too."""
         if len(record.attempts) == 1:
@@ -164,7 +171,7 @@ class Line:
         if answer != MET:
             return False
         self._held_back.discard(record.job_id)
-        record.queued_at = now
+        record.queued_at = record.job.since_s if now <= record.job.submit_s else now
         record.waiting = deque(
             Element(index, record.job.duration_s) for index in range(record.job.array_size)
         )
@@ -264,6 +271,8 @@ def _records(
                 max(1, math.ceil(runs)) if oracle else limit,
                 (job.queue, job.project, job.user),
                 unfinished=job.array_size,
+                due=job.due_s,
+                promised=job.promised_s,
             )
         )
     return records

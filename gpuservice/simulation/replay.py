@@ -14,6 +14,7 @@ from gpuservice.simulation.cluster import Cluster
 from gpuservice.simulation.faults import InputFault, PlanFault
 from gpuservice.simulation.line import Line
 from gpuservice.simulation.occupancy import Occupancy
+from gpuservice.simulation.opening import EMPTY, Begun, Opening
 from gpuservice.simulation.quotas import Quotas
 from gpuservice.simulation.records import AGAIN, Attempt, Element, Gang, Record
 from gpuservice.simulation.timeline import Timeline
@@ -67,6 +68,7 @@ class Replay:
         world: World = World(),
         timeline: bool = False,
         session: Callable[..., Session] = Session,
+        opening: Opening = EMPTY,
     ) -> None:
         check_dependencies(jobs)
         queues = _queues(cluster, jobs)
@@ -83,7 +85,8 @@ class Replay:
         self._line = Line(self._session, queues, jobs, world.oracle, world.remaining_limits)
         self._occupancy = Occupancy(cluster.nodes)
         self._quotas = Quotas(cluster)
-        self._usage = DecayedUsage(policy.usage_half_life_s)
+        self._opening = opening
+        self._usage = DecayedUsage(policy.usage_half_life_s, opening.usage)
         self._timeline = Timeline() if timeline else None
         self._agenda = Agenda(self._line.records, cluster)
         self._running: dict[str, Gang] = {}
@@ -96,16 +99,23 @@ class Replay:
         self._now = 0.0
         self._again = False
 
-    def run(self) -> Replayed:
-        """To the end: nothing runs and nothing that can still happen starts what waits."""
-        first = True
+    def run(self, watch: Callable[[float], None] | None = None) -> Replayed:
+        """To the end: nothing runs and nothing that can still happen starts what waits.
+
+        :param watch: is told now and then which share of the jobs has ended.
+        """
+        first, jobs = True, max(len(self._line.records), 1)
         while self._line.open and (now := self._agenda.next(self._live)) is not None:
             if first:
                 self._occupancy.begin(now)
-                first = False
             self._occupancy.advance(now, self._line.depth > 0)
             self._now = now
             changed = self._happen(now)
+            for one in self._opening.begun if first else ():
+                self._resume(one)
+            if watch is not None:
+                watch(1.0 - self._line.open / jobs)
+            first = False
             if changed:
                 self._settle()
                 if self._timeline is not None:
@@ -211,38 +221,60 @@ class Replay:
             self._again = True
             return
         record.missed(now)
-        milli = self._occupancy.take(record.job_id, start.tasks)
         element = self._line.leave(record)
-        attempt = Attempt(element.index, now, start.tasks)
-        gang_id = f"{record.job_id}#{len(record.attempts)}"
-        record.attempts.append(attempt)
         limit, told = self._line.limits(record, element)
         runs, ends_as = element.left_s, job.outcome
         if limit is not None and runs > limit:
             runs, ends_as = float(limit), "timed_out"
-        gang = Gang(gang_id, record, element, attempt, milli, moment(now + runs), ends_as)
-        self._running[gang_id] = gang
-        for task in start.tasks:
-            self._on_node[task.node_id].add(gang_id)
-        self._agenda.add(gang.end_at, Kind.END, gang_id)
-        self._hold(gang, 1)
-        self._session.start(self._as_running(gang, told))
+        gang = self._launch(record, element, Attempt(element.index, now, start.tasks), runs)
+        gang.ends_as = ends_as
+        self._session.start(self._as_running(gang, told, None if told is None else now + told))
         self._protect(gang)
         self._again |= self._line.started(record, now) or self._world.replan
 
-    def _as_running(self, gang: Gang, told: int | None) -> RunningGang:
-        record, now = gang.record, self._now
+    def _resume(self, begun: Begun) -> None:
+        """What runs already when the clock starts."""
+        record, now = self._line.by_id[begun.job], self._now
+        element = Element(
+            record.waiting[0].index, begun.left_s + now - begun.started_s, begun.preempted
+        )
+        self._quotas.hold(record.job.project, begun.tasks)
+        attempt = Attempt(element.index, begun.started_s, begun.tasks)
+        gang = self._launch(record, element, attempt, begun.left_s)
+        gang.ends_as = "preempted" if begun.stopping else record.job.outcome
+        self._session.start(self._as_running(gang, record.told, begun.ends_by_s))
+        self._line.resume(record)
+        if begun.stopping:
+            self._session.stopping(gang.gang_id, gang.end_at)
+        self._protect(gang)
+
+    def _launch(self, record: Record, element: Element, attempt: Attempt, runs: float) -> Gang:
+        """A gang holds what it was given and ends when its time is over."""
+        milli = self._occupancy.take(record.job_id, attempt.tasks)
+        gang_id = f"{record.job_id}#{len(record.attempts)}"
+        record.attempts.append(attempt)
+        end = moment(self._now + runs)
+        gang = Gang(gang_id, record, element, attempt, milli, end, record.job.outcome)
+        self._running[gang_id] = gang
+        for task in attempt.tasks:
+            self._on_node[task.node_id].add(gang_id)
+        self._agenda.add(gang.end_at, Kind.END, gang_id)
+        self._hold(gang, 1)
+        return gang
+
+    def _as_running(self, gang: Gang, told: int | None, ends_by: float | None) -> RunningGang:
+        record = gang.record
         job = record.job
         return RunningGang(
             record.job_id,
             job.project,
             gang.attempt.tasks,
-            None if told is None else now + told,
+            ends_by,
             gang.gang_id,
             job.queue,
             job.user,
             job.priority,
-            now,
+            gang.attempt.start_s,
             job.preemptible,
             preempted=gang.element.preempted,
             protected_s=self._protected.get(job.queue, 0.0),
@@ -255,8 +287,8 @@ class Replay:
         record = gang.record
         protected = max(self._policy.protected_s, self._protected.get(record.job.queue, 0.0))
         if self._preempts and record.job.preemptible and protected > 0:
-            at = moment(self._now + protected)
-            if at < gang.end_at:
+            at = moment(gang.attempt.start_s + protected)
+            if self._now < at < gang.end_at:
                 self._agenda.add(at, Kind.UNPROTECTED, gang.gang_id)
 
     def _preempt(self, preemption: Preemption) -> None:
@@ -320,8 +352,9 @@ class Replay:
             self._asked += record.limit
 
     def _ratio(self) -> float:
-        learned = self._world.learn_limits and not self._world.oracle and self._asked > 0
-        return self._ran / self._asked if learned else 1.0
+        if self._world.oracle or not self._world.learn_limits:
+            return 1.0
+        return self._ran / self._asked if self._asked > 0 else self._opening.limit_ratio
 
     def _hold(self, gang: Gang, sign: int) -> None:
         self._usage.hold(gang.record.usage_key, sign * gang.milli, self._now)
@@ -335,7 +368,10 @@ def _queues(cluster: Cluster, jobs: Sequence[WorkloadJob]) -> dict[str, QueueSta
     :raises InputFault: if a job's project is not one of its queue's.
     """
     pools = tuple(dict.fromkeys(node.pool_id for node in cluster.nodes))
-    queues = {queue.id: _with_pools(queue, pools) for queue in cluster.queues}
+    queues = {
+        queue.id: queue if cluster.owned else replace(queue, pool_ids=pools)
+        for queue in cluster.queues
+    }
     for job in jobs:
         queues.setdefault(job.queue, QueueState(job.queue, pools))
         members = cluster.members.get(job.queue)
@@ -345,7 +381,3 @@ def _queues(cluster: Cluster, jobs: Sequence[WorkloadJob]) -> dict[str, QueueSta
                 f"{', '.join(sorted(members))}, not for '{job.project}'"
             )
     return queues
-
-
-def _with_pools(queue: QueueState, pools: tuple[str, ...]) -> QueueState:
-    return replace(queue, pool_ids=pools)

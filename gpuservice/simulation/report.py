@@ -105,13 +105,13 @@ def summary(replayed: Replayed) -> dict[str, Any]:
     promises = [record for record in records if record.promise_s is not None]
     late = [record.slip_s for record in promises if record.slip_s > 0]
     return {
-        **_group(records),
+        **group(records),
         "makespan_s": number(makespan),
         "utilisation": _share(replayed.occupancy.idle.used, capacity),
-        "big_gang": {"gpus": BIG_GPUS, **_group([one for one in records if is_big(one)])},
-        "by_project": _by(records, lambda record: record.job.project),
-        "by_queue": _by(records, lambda record: record.job.queue),
-        "by_kind": _by(records, lambda record: record.job.kind),
+        "big_gang": {"gpus": BIG_GPUS, **group([one for one in records if is_big(one)])},
+        "by_project": grouped(records, lambda record: record.job.project),
+        "by_queue": grouped(records, lambda record: record.job.queue),
+        "by_kind": grouped(records, lambda record: record.job.kind),
         "promises": {
             "made": len(promises),
             "late": len(late),
@@ -139,14 +139,15 @@ def _share(part: float, whole: float) -> int | float:
     return number(part / whole) if whole > 0 else 0
 
 
-def _by(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, Any]:
+def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, Any]:
+    """The figures of some jobs, by whose they are."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(key(record), []).append(record)
-    return {name: _group(groups[name]) for name in sorted(groups)}
+    return {name: group(groups[name]) for name in sorted(groups)}
 
 
-def _group(records: Sequence[Record]) -> dict[str, Any]:
+def group(records: Sequence[Record]) -> dict[str, Any]:
     """The figures of some jobs: times of those that started (completion and delay: that ended)."""
     statuses: dict[str, int] = {}
     outcomes = {"preempted": 0, "node_failure": 0}

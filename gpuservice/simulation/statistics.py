@@ -46,14 +46,14 @@ class Spread:
 
 def wait_of(record: Record) -> float | None:
     """From submission to the first start; None: it never started."""
-    return record.attempts[0].start_s - record.job.submit_s if record.attempts else None
+    return record.attempts[0].start_s - record.job.since_s if record.attempts else None
 
 
 def completion_of(record: Record) -> float | None:
     """From submission to the last end; None: it has not ended, or never ran."""
     if record.ended_s is None or not record.attempts:
         return None
-    return record.ended_s - record.job.submit_s
+    return record.ended_s - record.job.since_s
 
 
 def delay_of(record: Record) -> float | None:

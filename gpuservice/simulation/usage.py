@@ -17,9 +17,11 @@ class DecayedUsage(Mapping[UsageKey, float]):
     and the value does not depend on how often it was.
     """
 
-    def __init__(self, half_life_s: float) -> None:
+    def __init__(self, half_life_s: float, had: Mapping[UsageKey, float] | None = None) -> None:
         self._decay = log(2) / half_life_s
-        self._kept: dict[UsageKey, tuple[float, float, float]] = {}  # value, since, held
+        self._kept: dict[UsageKey, tuple[float, float, float]] = {  # value, since, held
+            key: (value, 0.0, 0.0) for key, value in (had or {}).items()
+        }
         self._now = 0.0
 
     def at(self, now: float) -> DecayedUsage:

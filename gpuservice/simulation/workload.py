@@ -23,6 +23,8 @@ class WorkloadJob:
     """One job of a trace. ``outcome``: how it ends when it is let run for ``duration_s``.
 
     ``depends_on``: (name of another job, condition). ``deadline_s``: fails if it still waits then.
+    ``waited_s``: how long it has waited already when it comes, with ``due_s`` (from when on it is
+    promised a start) and ``promised_s`` (since when it is), if it has them.
     """
 
     name: str
@@ -41,6 +43,14 @@ class WorkloadJob:
     depends_on: tuple[tuple[str, str], ...] = ()
     deadline_s: float | None = None
     outcome: str = "succeeded"
+    waited_s: float = 0.0
+    due_s: float | None = None
+    promised_s: float | None = None
+
+    @property
+    def since_s(self) -> float:
+        """When it was submitted: before it comes, if it has waited."""
+        return self.submit_s - self.waited_s
 
     @property
     def milli(self) -> int:

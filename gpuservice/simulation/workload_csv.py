@@ -134,6 +134,36 @@ def read_csv(file: IO[str], reading: Reading, path: str = "") -> tuple[WorkloadJ
     return in_order(jobs, reading)
 
 
+def read_rows(rows: Sequence[Mapping[str, Any]], reading: Reading) -> tuple[WorkloadJob, ...]:
+    """The jobs of rows that came as objects with the columns as fields, by submission.
+
+    :raises InputFault: naming row (from 1), column, value and what is right.
+    """
+    limits = Limits(reading)
+    return in_order(
+        [
+            _job(
+                Row("workload", number, {name: _cell(value) for name, value in row.items()}),
+                reading,
+                limits,
+            )
+            for number, row in enumerate(rows, 1)
+        ],
+        reading,
+    )
+
+
+def _cell(value: Any) -> str:
+    """A value as a file would have it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return " ".join(_cell(one) for one in value)
+    return str(value)
+
+
 def _check_header(header: Sequence[str], path: str) -> None:
     known = (*COLUMNS, *MORE_COLUMNS)
     for name in header:

@@ -8,7 +8,16 @@ from gpuservice.api.endpoint import Endpoint
 
 def endpoints() -> list[Endpoint]:
     """Every endpoint of version 1."""
-    from gpuservice.api.v1 import accounts, agent, catalogue, cohorts, jobs, pools, processes
+    from gpuservice.api.v1 import (
+        accounts,
+        agent,
+        catalogue,
+        cohorts,
+        jobs,
+        pools,
+        processes,
+        simulations,
+    )
 
-    modules = (catalogue, processes, pools, cohorts, accounts, jobs, agent)
+    modules = (catalogue, processes, pools, cohorts, accounts, jobs, simulations, agent)
     return [row for module in modules for row in module.TABLE.rows]

@@ -238,6 +238,18 @@ class WorkLeases:
             == 1
         )
 
+    def renew(self, kind: str, ident: str, token: str, now: datetime, seconds: float) -> bool:
+        """Hold a lease for longer; whether it was still ours."""
+        row = WORK_LEASES.c
+        return (
+            self._c.execute(
+                update(WORK_LEASES)
+                .where(row.kind == kind, row.ident == ident, row.token == token)
+                .values(expires_at=now + timedelta(seconds=seconds))
+            ).rowcount
+            == 1
+        )
+
     def holds(self, kind: str, ident: str, token: str) -> bool:
         """Whether the lease is still ours; locks its row."""
         row = WORK_LEASES.c

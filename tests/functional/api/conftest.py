@@ -59,7 +59,8 @@ def target(cluster: Cluster, admin: Client, ada: Client) -> dict[str, str]:
     """Ids of existing objects by noun."""
     cohort = admin.post("/cohorts", {"cohort": {"name": "some"}}).get_json()["cohort"]
     job = ada.post("/jobs", {"job": {"name": "a", "command": ["true"]}}).get_json()["job"]
-    return ids_of(cluster, jobs=job["id"], cohorts=cohort["id"])
+    asked = admin.post("/simulations", {"simulation": {"name": "s"}}).get_json()["simulation"]
+    return ids_of(cluster, jobs=job["id"], cohorts=cohort["id"], simulations=asked["id"])
 
 
 @pytest.fixture
