@@ -37,11 +37,11 @@ class Variant:
 def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     """``({"change": merge patch of the job}, ...)``, smallest sacrifice first, the first that
     works of each kind."""
-    own = state.vacate(job.job_id)
+    own = state.promising.vacate(job.job_id)
     try:
         return _that_start(state, job)
     finally:
-        state.restore(job, own)
+        state.promising.restore(job, own)
 
 
 def _that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:

@@ -19,9 +19,10 @@ from gpuservice.planner.holders import Holders
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Ints
 from gpuservice.planner.ordering import Positions
-from gpuservice.planner.passes import PROMISABLE, SHORTER_MAY_FIT, Pass
+from gpuservice.planner.passes import SHORTER_MAY_FIT, Pass
 from gpuservice.planner.plan_types import Holder, Promise, ReasonFact, Waiting
 from gpuservice.planner.promises import Future
+from gpuservice.planner.promising import PROMISABLE
 from gpuservice.planner.reason_text import sentence
 from gpuservice.planner.shortfall import Shortfall
 from gpuservice.planner.snapshot import PendingJob
@@ -159,9 +160,9 @@ class WaitingLine(Sequence[Waiting]):
         shape, end = self._shape(row), self._state.end_of(job)
         key = (shape.number, int(self._state.world.line.share[row]), job.preemptible, end)
         if key not in self._kept:
-            own = self._state.vacate(job.job_id)
+            own = self._state.promising.vacate(job.job_id)
             tried = self._state.trial.places(job, shape, job.request, end)
-            self._state.restore(job, own)
+            self._state.promising.restore(job, own)
             self._kept[key] = tried.word or word
         return self._kept[key]
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuservice.domain.reasons import Reason
-from gpuservice.planner.bookings import Booking
 from gpuservice.planner.due import due_times
 from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.guards import Reserved
@@ -24,9 +23,10 @@ from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.line import CLAIMED
 from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
 from gpuservice.planner.placement import Tasks
-from gpuservice.planner.plan_types import Promise, Start
+from gpuservice.planner.plan_types import Start
 from gpuservice.planner.preemption import Preempting
 from gpuservice.planner.promises import Future
+from gpuservice.planner.promising import PROMISABLE, Promising
 from gpuservice.planner.quota_bookings import QuotaBookings, Taken
 from gpuservice.planner.snapshot import PendingJob, Policy, UsageKey
 from gpuservice.planner.trial import Trial
@@ -36,9 +36,6 @@ from gpuservice.planner.world import Shape, World
 Key = NDArray[np.float64]
 
 NOBODY_BELOW: Ints = np.zeros(0, dtype=np.int64)
-
-#: Why a job that was tried may be promised a start.
-PROMISABLE = (Reason.INSUFFICIENT_GPUS, Reason.BACKFILL_WOULD_DELAY, Reason.BEHIND_RESERVATION)
 
 #: Why a job that was tried may have others go for it.
 PREEMPTIBLE = (*PROMISABLE, Reason.QUEUE_QUOTA)
@@ -72,9 +69,8 @@ class Pass:
     taken: QuotaBookings = field(init=False)
     trial: Trial = field(init=False)
     preempting: Preempting = field(init=False)
+    promising: Promising = field(init=False)
     failed: dict[_Alike, tuple[float, str]] = field(default_factory=dict)
-    budgets: dict[tuple[int, str], int] = field(default_factory=dict)
-    unpromised: set[int] = field(default_factory=set)  # pool groups
     blocked_groups: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -84,6 +80,7 @@ class Pass:
         self.taken = QuotaBookings(world.headroom, world.quotas, world.taken)
         self.trial = Trial(world, self.future, self.reserved, self.taken)
         self.preempting = Preempting(self)
+        self.promising = Promising(self)
         self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
 
     # -- the line ----------------------------------------------------------------------------
@@ -95,7 +92,7 @@ class Pass:
         if not rows.size:
             return
         promised = rows[self.world.line.promised[rows] < FOREVER]
-        self._keep_all(promised)
+        self.promising.keep_all(promised)
         if self.policy.order == "multifactor":
             self._tier(rows)
             return
@@ -104,22 +101,7 @@ class Pass:
             here = rows[tiers == tier]
             self._tier(here, promised[line.tier[promised] < tier])
             if (tiers < tier).any():
-                self._note_unpromised(here)
-
-    def _note_unpromised(self, rows: Ints) -> None:
-        """Where jobs of a tier wait without a promise: nobody below gets a new one there, since
-        it might have to be broken for them."""
-        line, booked = self.world.line, self.future.booked.of
-        settled = {row for row, count in self.begun.items() if count >= line.job(row).elements}
-        settled |= {line.row_of[job_id] for job_id in booked if job_id in line.row_of}
-        left = rows[~np.isin(rows, np.fromiter(settled, np.int64, len(settled)))]
-        for number in np.unique(line.shape[left]).tolist():
-            shape = self.world.shapes[number]
-            if not self.world.impossible(shape):
-                self.unpromised.add(self.world.pool_group(shape))
-
-    def _outranked(self, shape: Shape) -> bool:
-        return self.world.pool_group(shape) in self.unpromised
+                self.promising.note_unpromised(here)
 
     def _eligible(self) -> Ints:
         """Rows of jobs that may start: not blocked, queue open, deadline within reach."""
@@ -150,13 +132,13 @@ class Pass:
         holds = line.promised[rows] < FOREVER
         if holds.any() and policy.backfill:
             for row in line.in_order(rows[holds], line.promised[rows[holds]]).tolist():
-                self._holder(row)
+                self.promising.holder(row)
             # What others go for is one element: the rest of an array waits like everybody.
             rows = rows[~holds | self._arrays_claimed(rows)]
         for row in below.tolist():
-            self.vacate(line.job(row).job_id)
+            self.promising.vacate(line.job(row).job_id)
         self._others(rows)
-        self._keep_all(below)
+        self.promising.keep_all(below)
 
     def _others(self, rows: Ints) -> None:
         """Who holds no promise: who is due one, then all others."""
@@ -175,61 +157,8 @@ class Pass:
             order = self._line_key(rows)
         self._behind(rows, order)
 
-    def _keep_all(self, rows: Ints) -> None:
-        """Keep the promises of rows where they were given, as far as they can be kept there."""
-        line = self.world.line
-        if not self.policy.backfill or not (self.policy.promises or self.policy.small_promises):
-            return
-        told = [
-            row
-            for row in line.in_order(rows, line.promised[rows]).tolist()
-            if line.job(row).promise is not None
-        ]
-        if not told:
-            return
-        # Bookings are put behind each other: all of them, in the order of their starts.
-        booked = [self.vacate(job_id) for job_id in list(self.future.booked.of)]
-        again = [(one.promise.start, one) for one in booked if one is not None]
-        kept = [(self._promised_start(row), row) for row in told]
-        for _, one in sorted([*again, *kept], key=lambda pair: pair[0]):
-            if isinstance(one, int):
-                self._keep(one)
-            else:
-                job = line.get(one.promise.job_id)
-                assert job is not None
-                self.restore(job, one)
-
-    def _promised_start(self, row: int) -> float:
-        promise = self.world.line.job(row).promise
-        return FOREVER if promise is None else promise.start
-
-    def _keep(self, row: int) -> None:
-        """Keep a promise where it was given, if it can be kept there."""
-        job, shape = self._of(row)
-        runtime = self.end_of(job) - self.now
-        with self.taken.at(self._promised_start(row)):
-            where = self.trial.within_quota(job, shape)
-        found = self.future.kept(job, where, runtime)
-        if found is not None:
-            self.book(job, found[0], runtime, found[1])
-
-    def _holder(self, row: int) -> None:
-        job, shape = self._of(row)
-        own = self.vacate(job.job_id)
-        word = self._consider(row, front=True)
-        if word is None:
-            return
-        promisable = job.claimed or (word in PROMISABLE and self._promises_left(row))
-        if own is None and not promisable:
-            return
-        due = own is None or own.promise.start <= self.now
-        self._promise(row, before=FOREVER if due or own is None else own.promise.start)
-        if own is not None and job.job_id not in self.future.booked.of:
-            self.restore(job, own)
-        if job.job_id in self.future.booked.of:
-            self._spend(shape)
-
-    def _of(self, row: int) -> tuple[PendingJob, Shape]:
+    def of(self, row: int) -> tuple[PendingJob, Shape]:
+        """The job and the shape of a row."""
         line = self.world.line
         return line.job(row), self.world.shapes[int(line.shape[row])]
 
@@ -267,10 +196,11 @@ class Pass:
         """The front of the line as long as promises are left for any of it; the rest."""
         shapes = self.world.shapes
         numbers = np.unique(self.world.line.shape[rows]).tolist()
-        wanted = {self._budget(shapes[number])[0]: shapes[number] for number in numbers}
+        wanted = {self.promising.budget(shapes[number])[0]: shapes[number] for number in numbers}
         done: list[int] = []
         for row in ordered:
-            if self.policy.backfill and not any(self._budget(one)[1] for one in wanted.values()):
+            left = any(self.promising.budget(one)[1] for one in wanted.values())
+            if self.policy.backfill and not left:
                 break
             done.append(row)
             self._front(row)
@@ -287,19 +217,19 @@ class Pass:
             fits[number] = world.fits(world.shapes[number])
         hopeful = fits[shapes] | self.preempting.may(rows)
         for row in self._in_line(rows[hopeful], None if key is None else key[hopeful]):
-            self._consider(row)
+            self.consider(row)
 
     # -- one job -----------------------------------------------------------------------------
     def _front(self, row: int) -> None:
         """Start a job, or let others go for it, or promise it a start."""
-        word = self._consider(row, front=True)
+        word = self.consider(row, front=True)
         if word is None or self._strict(row, word):
             return
-        job, shape = self._of(row)
-        if word in PROMISABLE and self._promises_left(row) and not self._outranked(shape):
-            self._promise(row)
+        job, shape = self.of(row)
+        if word in PROMISABLE and self.promising.left(row) and not self.promising.outranked(shape):
+            self.promising.give(row)
             if job.job_id in self.future.booked.of:
-                self._spend(shape)
+                self.promising.spend(shape)
 
     def _strict(self, row: int, word: str) -> bool:
         """Without backfill what does not fit blocks those behind it on the same pools."""
@@ -319,7 +249,7 @@ class Pass:
         ]
         return first
 
-    def _consider(self, row: int, front: bool = False) -> str | None:
+    def consider(self, row: int, front: bool = False) -> str | None:
         """Start as many elements as may and can start; in one word why the rest waits."""
         job = self.world.line.job(row)
         shape = self.world.shapes[int(self.world.line.shape[row])]
@@ -391,70 +321,6 @@ class Pass:
         )
 
     # -- promises ----------------------------------------------------------------------------
-    def _promises_left(self, row: int) -> bool:
-        shape = self.world.shapes[int(self.world.line.shape[row])]
-        return self._budget(shape)[1] != 0
-
-    def _budget(self, shape: Shape) -> tuple[tuple[int, str], int]:
-        """Which budget a promise of the shape comes from, and what is left (-1: any number)."""
-        small = self.policy.due is not None and not shape.gang
-        key = (self.world.pool_group(shape), "small" if small else "")
-        given = self.policy.small_promises if small else self.policy.promises
-        if self.policy.due is not None and self.policy.promises < 0:
-            given = -1
-        return key, given if given < 0 else max(given - self.budgets.get(key, 0), 0)
-
-    def _promise(self, row: int, before: float = FOREVER) -> None:
-        """Give the job a start that lower ones must respect, unless others move for it."""
-        job, shape = self._of(row)
-        runtime = self.end_of(job) - self.now
-        where = self.trial.within_quota(job, shape)
-        if job.claimed and not where:
-            self._hold(job, shape, runtime)
-            return
-        found = self.future.earliest(job, where, runtime)
-        if self.preempting.moves(job, shape, None if found is None else found[0]):
-            self.words[row] = Reason.PREEMPTING_OTHERS
-            return
-        if found is None or found[0] >= before:
-            return
-        start, tasks = found
-        if job.deadline is not None and start + runtime > job.deadline:
-            return  # a promise would be of no use; a hole before it may still be
-        self.book(job, start, runtime, tasks)
-
-    def book(
-        self, job: PendingJob, start: float, runtime: float, tasks: Tasks, told: bool = True
-    ) -> None:
-        """Keep places and quota for a job from a moment on."""
-        promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
-        self.future.book(promise, job.request, told)
-        self.taken.book(job.job_id, start, self.takes(job, tasks))
-
-    def vacate(self, job_id: str) -> Booking | None:
-        """Give up what is kept for a job."""
-        self.taken.vacate(job_id)
-        return self.future.vacate(job_id)
-
-    def restore(self, job: PendingJob, booking: Booking | None) -> None:
-        """Keep again what was given up for a moment."""
-        if booking is not None:
-            self.future.restore(booking)
-            promise = booking.promise
-            self.taken.book(job.job_id, promise.start, self.takes(job, promise.tasks))
-
-    def _spend(self, shape: Shape) -> None:
-        key, _ = self._budget(shape)
-        self.budgets[key] = self.budgets.get(key, 0) + 1
-
-    def _hold(self, job: PendingJob, shape: Shape, runtime: float) -> None:
-        """Others go so that their share of a quota is free: keep places and quota till then."""
-        where = [option.where for option in self.trial.unlimited(job, shape)]
-        found = self.future.earliest(job, where, runtime)
-        if found is not None:
-            start, tasks = found
-            self.book(job, start, runtime, tasks, told=False)
-
     def undo(self) -> None:
         """The world as it was before the pass."""
         self.taken.undo()

@@ -19,7 +19,7 @@ import numpy as np
 from gpuservice.planner.eviction import Search
 from gpuservice.planner.holds import end_of
 from gpuservice.planner.ledger import Bools, Ints
-from gpuservice.planner.placement import Tasks, place
+from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Preemption
 from gpuservice.planner.quota import milli_of_task
 from gpuservice.planner.snapshot import PendingJob, Request
@@ -73,7 +73,7 @@ class Preempting:
         if "short_jobs" in preempt:
             waited = state.now - line.queued[rows] >= SHORT_WAITED_S
             may |= waited & (line.limit[rows] <= SHORT_LIMIT_S)
-        return may if may.any() and self._candidates() else np.zeros_like(may)
+        return may if may.any() and self.candidates() else np.zeros_like(may)
 
     def _least(self, shapes: Ints) -> Ints:
         """(n,): milli-GPUs that the smallest gang of each of these shapes takes at the least."""
@@ -83,7 +83,7 @@ class Preempting:
         }
         return np.array([found[number] for number in shapes.tolist()], dtype=np.int64)
 
-    def _candidates(self) -> list[Gang]:
+    def candidates(self) -> list[Gang]:
         """Running gangs that may be preempted by anybody."""
         if self._victims is None:
             now, policy = self.state.now, self.state.policy
@@ -106,7 +106,7 @@ class Preempting:
         if self._lowest is None:
             self._lowest = {}
             of = {queue_id for queue_id in self.state.world.queues if self._by_priority(queue_id)}
-            for one in self._candidates():
+            for one in self.candidates():
                 queue_id = one.gang.queue_id
                 if queue_id in of:
                     known = self._lowest.get(queue_id, 1 << 30)
@@ -145,12 +145,12 @@ class Preempting:
             eligible = self._eligible(why, job, shape)
             if not eligible:
                 continue
-            chosen = self._victims_for(job, shape, eligible, why)
+            chosen = self.victims_for(job, shape, eligible, why)
             if chosen is None:
                 self._vain.add(vain)
                 continue
             victims, tasks = chosen
-            self._carry_out(job, shape, victims, tasks, why)
+            self.carry_out(job, shape, victims, tasks, why)
             return True
         return False
 
@@ -173,7 +173,7 @@ class Preempting:
         world, policy = self.state.world, self.state.policy
         left = [
             one
-            for one in self._candidates()
+            for one in self.candidates()
             if one.gang.gang_id not in self.going and one.gang.job_id != job.job_id
         ]
         if why == "reclaim":
@@ -228,7 +228,7 @@ class Preempting:
         return long[:1]
 
     # -- victims -----------------------------------------------------------------------------
-    def _victims_for(
+    def victims_for(
         self, job: PendingJob, shape: Shape, eligible: list[Gang], why: str
     ) -> tuple[list[Gang], Tasks] | None:
         """(the smallest set of gangs that lets the job start, its places then), or None."""
@@ -333,7 +333,7 @@ class Preempting:
         world.headroom.change(gang.gang.project_id, gang.taken, -sign)
 
     # -- carried out -------------------------------------------------------------------------
-    def _carry_out(
+    def carry_out(
         self, job: PendingJob, shape: Shape, victims: list[Gang], tasks: Tasks, why: str
     ) -> None:
         """Note who goes, and keep the job's places and quota for it."""
@@ -343,49 +343,7 @@ class Preempting:
             self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
         runtime = state.end_of(job) - state.now
         start = state.now + 1
-        state.book(job, start, runtime, tasks, told=False)
-
-    def moves(self, job: PendingJob, shape: Shape, promised: float | None) -> bool:
-        """Defragmentation: let preemptible jobs go that find a place elsewhere at once, if that
-        starts the job and costs less than it saves; whether it does."""
-        state = self.state
-        if not state.policy.defragment or job.claimed or promised is None:
-            return False
-        eligible = [
-            one
-            for one in self._candidates()
-            if one.gang.gang_id not in self.going and one.gang.request is not None
-        ]
-        chosen = self._victims_for(job, shape, eligible, "defragment") if eligible else None
-        if chosen is None:
-            return False
-        victims, tasks = chosen
-        saved = sum(milli for task in tasks for _, milli in task.devices) * (promised - state.now)
-        if saved <= state.policy.lost_s * sum(one.milli for one in victims):
-            return False
-        if not self._all_fit_elsewhere(job, victims, tasks):
-            return False
-        self._carry_out(job, shape, victims, tasks, "defragment")
-        return True
-
-    def _all_fit_elsewhere(self, job: PendingJob, victims: list[Gang], tasks: Tasks) -> bool:
-        world = self.state.world
-        mark = world.ledger.mark
-        try:
-            for gang in victims:
-                world.ledger.give(gang.gang.tasks)
-            world.ledger.take(tasks, world.layout.projects.of(job.project_id))
-            for gang in victims:
-                request = gang.gang.request
-                assert request is not None
-                shape = world.shapes[world.shape(request, gang.gang.queue_id, gang.gang.project_id)]
-                places = place(world.ledger, request, shape.where)
-                if places is None:
-                    return False
-                world.ledger.take(places, world.layout.projects.of(gang.gang.project_id))
-            return True
-        finally:
-            world.ledger.undo_to(mark)
+        state.promising.book(job, start, runtime, tasks, told=False)
 
 
 def _least_milli(request: Request) -> int:

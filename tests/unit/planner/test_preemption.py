@@ -11,7 +11,14 @@ from small_cluster import A100, EASY, NOW, codes, gang, job, node, snapshot
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan
-from gpuservice.planner.snapshot import DueTimes, PendingJob, QueueState, RunningGang, Snapshot
+from gpuservice.planner.snapshot import (
+    DueTimes,
+    PendingJob,
+    QueueState,
+    Request,
+    RunningGang,
+    Snapshot,
+)
 
 POLICY = replace(EASY, preempt=frozenset({"priority", "reclaim"}), protected_s=0.0)
 
@@ -148,3 +155,17 @@ def test_what_is_not_preemptible_may_use_nominal_that_preemptible_jobs_of_its_qu
     made = plan(world([firm], line, TWO_QUEUES), POLICY)
     assert not made.starts
     assert codes(made, "j1") == ["queue_quota"]
+
+
+def test_preemptible_jobs_move_where_that_starts_a_gang_and_only_if_asked_to() -> None:
+    gangs = [
+        replace(running(name, {name: range(4)}), request=Request(gpu_milli=4000))
+        for name in ("n0", "n1")
+    ]
+    line = [job("j1", gpu_milli=8000, priority=500)]
+    tidy = replace(POLICY, preempt=frozenset(), defragment=True, lost_s=60.0)
+    assert not plan(world(gangs, line, nodes=2), replace(tidy, defragment=False)).preemptions
+    made = plan(world(gangs, line, nodes=2), tidy)
+    assert [(one.gang_id, one.why) for one in made.preemptions] == [("n0", "defragment")]
+    # Not where it costs more than it saves.
+    assert not plan(world(gangs, line, nodes=2), replace(tidy, lost_s=1e6)).preemptions
