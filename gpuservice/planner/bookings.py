@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuservice.planner.holds import holds_by_row
+from gpuservice.planner.holds import Hold, holds_by_row
 from gpuservice.planner.ledger import Ints, Layout
 from gpuservice.planner.snapshot import Promise, Request
+
+#: Promises whose holds are remembered.
+_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,7 @@ class Bookings:
         project = self._layout.projects.of(promise.project_id)
         whole = picks_devices(request)
         rows: list[int] = []
-        for row, hold in holds_by_row(self._layout, promise.tasks, promise.end):
-            gpus = len({column for column, _ in hold.shares})
+        for row, hold, gpus in self._holds(promise):
             self.uses.setdefault(row, []).append(
                 Use(
                     promise.job_id, project, promise.start, promise.end, gpus, hold.vcpus,
@@ -76,7 +78,7 @@ class Bookings:
         if booking is None:
             return None, []
         rows: list[int] = []
-        for row, hold in holds_by_row(self._layout, booking.promise.tasks, booking.promise.end):
+        for row, hold, _ in self._holds(booking.promise):
             left = [use for use in self.uses[row] if use.job_id != job_id]
             if left:
                 self.uses[row] = left
@@ -85,6 +87,19 @@ class Bookings:
             self.taken[row] -= (hold.vcpus, hold.memory_mib)
             rows.append(row)
         return booking, rows
+
+    def _holds(self, promise: Promise) -> list[tuple[int, Hold, int]]:
+        """(row, what is held there, of how many devices); promises are kept for many passes."""
+        known = self._layout.promised.get(id(promise.tasks))
+        if known is None or known[0] is not promise.tasks:
+            if len(self._layout.promised) > _REMEMBERED:
+                self._layout.promised.clear()
+            holds = [
+                (row, hold, len({column for column, _ in hold.shares}))
+                for row, hold in holds_by_row(self._layout, promise.tasks, promise.end)
+            ]
+            known = self._layout.promised[id(promise.tasks)] = (promise.tasks, holds)
+        return known[1]
 
     def copy(self) -> Bookings:
         """Bookings to try things with."""

@@ -45,19 +45,28 @@ class Guards:
         #: By row: (booked start, GPUs, CPUs and memory left then), soonest first.
         self._moments: dict[int, list[tuple[float, tuple[int, int, int]]]] = {}
         self._pools: dict[str, float] = {}
+        self._stale: set[int] = set()
 
     def changed(self, rows: Iterable[int]) -> None:
-        """Something was booked, given up or started on these rows."""
+        """Something was booked, given up or started on these rows: what is left there is counted
+        when somebody wants to start there."""
         pools = self._ledger.layout.pool
         for row in rows:
             uses = self._booked.uses.get(row)
-            if uses:
-                self._recount(row, uses)
-                pool = pools[row]
-                first = float(self.first[row])
-                self._pools[pool] = min(self._pools.get(pool, FOREVER), first)
-            else:
+            if not uses:
                 self.first[row] = FOREVER
+                continue
+            first = min(use.start for use in uses)
+            self.first[row] = first
+            if first < self._pools.get(pools[row], FOREVER):
+                self._pools[pools[row]] = first
+            self._stale.add(row)
+
+    def _settle(self, rows: Iterable[int]) -> None:
+        """Count what is left on rows where something is booked."""
+        for row in self._stale.intersection(rows):
+            self._stale.discard(row)
+            self._recount(row, self._booked.uses[row])
 
     def within(
         self,
@@ -81,6 +90,8 @@ class Guards:
             return slots
         kept = slots.copy()
         at = late + rows.start
+        if self._stale:
+            self._settle(at.tolist())
         each = (request.whole or int(request.shared), request.vcpus, request.memory_mib)
         room = np.full(late.shape, PLENTY, dtype=np.int64)
         for column, need in enumerate(each):
@@ -113,6 +124,7 @@ class Guards:
             for device, _ in task.devices:
                 row, column = layout.device_cell[device]
                 devices.setdefault(row, set()).add(column)
+        self._settle(row for row in devices if row in self._booked.uses)
         for row, columns in devices.items():
             for moment, spare in self._moments.get(row, ()) if row in self._booked.uses else ():
                 free = sum(bool(self._base[row, column] <= moment) for column in columns)
@@ -163,7 +175,6 @@ class Guards:
             least = [min(old, new) for old, new in zip(least, spare, strict=True)]
         self._moments[row] = moments
         self._spare[row] = least
-        self.first[row] = moments[0][0]
 
 
 class Reserved:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,8 @@ class Layout:
     # The same for single nodes, which are looked at one by one.
     devices: list[list[str]]
     groups: list[list[int]]
+    #: What bookings remember of promises: id of the tasks -> (tasks, holds).
+    promised: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

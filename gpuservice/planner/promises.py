@@ -68,9 +68,15 @@ class Future:
     def _changed(self, rows: Sequence[int]) -> None:
         """Settle anew which devices the bookings of some nodes take: a promise is of a number of
         devices, in the order of their starts."""
+        width = self._base.shape[1]
         for row in rows:
+            uses = self.booked.uses.get(row, ())
+            if all(use.gpus >= width for use in uses):  # whole nodes: nothing to choose
+                end = max((use.end for use in uses), default=ALREADY)
+                self._behind[row] = np.maximum(self._base[row], end)
+                continue
             behind = self._base[row].copy()
-            for use in sorted(self.booked.uses.get(row, ()), key=lambda use: use.start):
+            for use in sorted(uses, key=lambda use: use.start):
                 first = np.argsort(behind, kind="stable")[: use.gpus]
                 behind[first] = np.maximum(behind[first], use.end)
             self._behind[row] = behind
@@ -106,8 +112,9 @@ class Future:
     def kept(
         self, job: PendingJob, where: Sequence[Candidates], runtime: float
     ) -> tuple[float, Tasks] | None:
-        """The moment at which the job fits where it was promised to start, with its places; None
-        where that is later than promised, or nowhere any more."""
+        """The moment at which the job fits where it was promised to start, with these places (of
+        the devices only the number counts); None where that is later than promised, or nowhere
+        any more."""
         self._catch_up()
         promise = job.promise
         rows = self.ledger.layout.node_row
@@ -150,8 +157,7 @@ class Future:
         )
         if start > max(promise.start, self.now):
             return None
-        pieces = [(row - where.rows.start, count) for row, count in counts.items()]
-        return start, self._tasks(request, where, free_at, pieces, group)
+        return start, promise.tasks
 
     def earliest(
         self, job: PendingJob, where: Sequence[Candidates], runtime: float

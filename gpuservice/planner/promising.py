@@ -81,8 +81,11 @@ class Promising:
         """Keep a promise where it was given, if it can be kept there."""
         job, shape = self.state.of(row)
         runtime = self.state.end_of(job) - self.state.now
-        with self.state.taken.at(self._promised_start(row)):
-            where = self.state.trial.within_quota(job, shape)
+        if self.state.trial.unlimited_by_quota(job):
+            where = [option.where for option in self.state.trial.unlimited(job, shape)]
+        else:
+            with self.state.taken.at(self._promised_start(row)):
+                where = self.state.trial.within_quota(job, shape)
         found = self.state.future.kept(job, where, runtime)
         if found is not None:
             self.book(job, found[0], runtime, found[1])
@@ -91,9 +94,12 @@ class Promising:
         """Who holds a promise: start it, or keep or better the promise."""
         job, shape = self.state.of(row)
         own = self.vacate(job.job_id)
-        word = self.state.consider(row, front=True)
-        if word is None:
-            return
+        if own is None or self._may_start(row, shape):
+            word = self.state.consider(row, front=True)
+            if word is None:
+                return
+        else:
+            word = self.state.words[row] = Reason.INSUFFICIENT_GPUS
         promisable = job.claimed or (word in PROMISABLE and self.left(row))
         if own is None and not promisable:
             return
@@ -103,6 +109,12 @@ class Promising:
             self.restore(job, own)
         if job.job_id in self.state.future.booked.of:
             self.spend(shape)
+
+    def _may_start(self, row: int, shape: Shape) -> bool:
+        """Whether it is worth a try: something of the shape fits, or others might have to go."""
+        if self.state.world.fits(shape):
+            return True
+        return bool(self.state.preempting.may(np.array([row], dtype=np.int64))[0])
 
     def left(self, row: int) -> bool:
         """Whether a promise is left for the job of a row."""

@@ -85,7 +85,7 @@ class Trial:
         options: list[Option] = []
         word = ""
         project = world.layout.projects.of(job.project_id)
-        unlimited = self._unlimited(job)
+        unlimited = self.unlimited_by_quota(job)
         for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
             most = where.most
             if not unlimited:
@@ -98,7 +98,7 @@ class Trial:
             options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
         return options, word
 
-    def _unlimited(self, job: PendingJob) -> bool:
+    def unlimited_by_quota(self, job: PendingJob) -> bool:
         """Whether no quota is in the job's way at all."""
         world = self.world
         return not world.quotas.limited and not world.headroom.limits(job.project_id)
@@ -107,7 +107,7 @@ class Trial:
         """How many tasks quotas leave room for in a shape's pool until ``end``, and what bounds
         them: the tighter quota, or what of it is kept for a promise."""
         where, each = shape.where[number], shape.each[number]
-        if not each or self._unlimited(job):
+        if not each or self.unlimited_by_quota(job):
             return where.most, ""
         with self.taken.lifted(end):
             most, word = self._room(job, shape, number)
