@@ -13,39 +13,40 @@ _DUE: list[cfg.Opt] = [
         "due_times",
         default=True,
         help="Whether jobs get promises some time after their submission, gangs soon and small "
-        "jobs late (the options due_*). Without it the first jobs of the line get them at once.",
-    ),
-    cfg.FloatOpt(
-        "due_gang_h",
-        default=2.0,
-        min=0.0,
-        help="A gang (more GPUs than the largest node has) is promised a start so many hours after "
-        "its submission.",
-    ),
-    cfg.FloatOpt(
-        "due_gang_share_h",
-        default=20.0,
-        min=0.0,
-        help="Hours more for a gang, times its share of all GPUs.",
+        "jobs late, by the work that waits (the options due_*). Without it the first jobs of the "
+        "line get them at once.",
     ),
     cfg.FloatOpt(
         "due_gang_backlog",
-        default=0.8,
+        default=1.6,
         min=0.0,
-        help="Hours more for a gang, times its share of all GPUs and the hours of work that it met "
-        "at its submission.",
+        help="A gang (more GPUs than the largest node has) is promised a start after so many times "
+        "the work that waited in smaller jobs when it came (limit x GPUs over all GPUs), times its "
+        "share of all GPUs, squared.",
     ),
     cfg.FloatOpt(
-        "due_small_h",
-        default=36.0,
+        "due_gang_limit",
+        default=0.0,
         min=0.0,
-        help="Any other job is promised a start so many hours after its submission.",
+        help="And so many times its own limit: of use where due gangs preempt others.",
     ),
     cfg.FloatOpt(
         "due_small_backlog",
-        default=1.2,
+        default=3.0,
         min=0.0,
-        help="Hours more for such a job, times the hours of work that it met at its submission.",
+        help="Any other job is promised a start after so many times the work that waits.",
+    ),
+    cfg.FloatOpt(
+        "due_small_running",
+        default=0.4,
+        min=0.0,
+        help="And so many times what is left of the work that runs.",
+    ),
+    cfg.FloatOpt(
+        "due_calm",
+        default=0.6,
+        min=0.0,
+        help="Waiting work counts less while it is little beside so many times the running work.",
     ),
 ]
 #: Whom a job may stop, and what that costs.

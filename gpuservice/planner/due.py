@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """From when on a waiting job is promised a start.
 
-Found by experiment on logs of real GPU clusters: gangs are promised a start of their own early,
-since draining nodes for them costs little while short work fills the gap; other jobs late, by the
-backlog they met, since in a burst everything is older than any constant.
+Found by experiment on logs of real GPU clusters. Nothing here is a number of hours: what counts is
+the work that waits, so that the same rule holds for jobs of minutes and of weeks.
+
+Gangs get promises of their own, early, since draining nodes for them costs little while short work
+fills the gap: a gang waits for the work that is smaller than itself, and the more so the more of
+the cluster it takes. Any other job waits for the backlog of the moment: in a burst everything is
+older than any constant, and a promise to all makes a first-come line of it.
 """
 
 from __future__ import annotations
@@ -18,40 +22,57 @@ from gpuservice.planner.line import UNLIMITED_S
 from gpuservice.planner.snapshot import DueTimes
 from gpuservice.planner.world import World
 
-_HOUR_S = 3600.0
-
 
 def due_times(world: World, now: float, times: DueTimes, ratio: float) -> Mapping[str, float]:
-    """Due times (seconds since the epoch) of the waiting jobs that have none yet; they are kept
-    in the world's line as well.
+    """Due times (seconds since the epoch) of the waiting gangs that have none yet; they are kept.
+    The world's line has them as well, and those of all other jobs as of this moment.
 
     :param ratio: what the limits that make up the backlog are worth (``Snapshot.limit_ratio``).
     """
     line = world.line
-    rows = np.flatnonzero(line.live & np.isnan(line.due))
+    rows = np.flatnonzero(line.live)
     if not rows.size:
         return {}
-    rows = line.in_order(rows)
-    known = np.flatnonzero(line.live & ~np.isnan(line.due))
-    before = _running(world, now) + float(_areas(world, known).sum())
-    backlog = before + np.cumsum(_areas(world, rows))
-    met = ratio * backlog / (1000.0 * world.gpus * _HOUR_S)
-    part = line.milli[rows] / (1000.0 * world.gpus)
-    gangs = np.array([shape.gang for shape in world.shapes], dtype=np.bool_)[line.shape[rows]]
-    ages = np.where(
-        gangs,
-        times.gang_h + (times.gang_share_h + times.gang_backlog * met) * part,
-        times.small_h + times.small_backlog * met,
+    gang = np.array([shape.gang for shape in world.shapes], dtype=np.bool_)[line.shape[rows]]
+    areas = _areas(world, rows)
+    worth = ratio / (1000.0 * world.gpus)
+    small = rows[~gang]
+    line.due[small] = line.queued[small] + _wait_of_small(
+        worth * float(areas.sum()), worth * _running(world, now), times
     )
-    due = line.queued[rows] + ages * _HOUR_S
-    latest = _latest_of_equals(world, rows, known)
+    gangs = rows[gang]
+    fresh = line.in_order(gangs[np.isnan(line.due[gangs])])
+    if not fresh.size:
+        return {}
+    part = line.milli[fresh] / (1000.0 * world.gpus)
+    ahead = worth * _smaller(areas, _areas(world, fresh))
+    own = line.queued[fresh] + times.gang_backlog * ahead * part**2
+    own += times.gang_limit * ratio * line.runtime(fresh)
+    latest = _latest_of_equals(world, fresh, gangs[~np.isnan(line.due[gangs])])
     found: dict[str, float] = {}
-    for row, alike, own in zip(rows.tolist(), latest.classes, due.tolist(), strict=True):
-        moment = max(own, latest.due.get(alike, float("-inf")))
+    for row, alike, due in zip(fresh.tolist(), latest.classes, own.tolist(), strict=True):
+        moment = max(due, latest.due.get(alike, float("-inf")))
         latest.due[alike] = moment
         line.due[row] = moment
         found[line.job(row).job_id] = moment
     return found
+
+
+def _wait_of_small(waiting: float, running: float, times: DueTimes) -> float:
+    """How long a job waits that is no gang before it is due (seconds), by what waits and what
+    runs (both over all GPUs)."""
+    if waiting <= 0:
+        return 0.0
+    calm = waiting / (waiting + times.calm * running)
+    return times.small_backlog * waiting * calm + times.small_running * running
+
+
+def _smaller(areas: Floats, own: Floats) -> Floats:
+    """(n,): the work that waits in jobs no larger than each, itself left out."""
+    ordered = np.sort(areas)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    smaller: Floats = sums[np.searchsorted(ordered, own, side="right")] - own
+    return smaller
 
 
 def _areas(world: World, rows: Ints) -> Floats:

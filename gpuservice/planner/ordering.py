@@ -14,9 +14,9 @@ from gpuservice.planner.ledger import Floats, Ints
 from gpuservice.planner.line import Line
 from gpuservice.planner.snapshot import Policy
 
-#: Waits count from so many seconds on when slowdowns are compared: without it, whatever has just
-#: come would be last.
-FIRST_HOUR_S = 3600.0
+#: Waits count from so much on when slowdowns are compared, as a share of the mean limit of what
+#: waits: without it, whatever has just come would be last.
+FIRST_SHARE = 0.3
 
 
 def backfill_key(line: Line, rows: Ints, now: float, policy: Policy) -> Floats | None:
@@ -28,8 +28,10 @@ def backfill_key(line: Line, rows: Ints, now: float, policy: Policy) -> Floats |
     if policy.backfill_order == "short_first":
         return line.runtime(rows)
     if policy.backfill_order == "area_slowdown":
-        waited = now - line.queued[rows] + FIRST_HOUR_S
-        area: Floats = line.runtime(rows) * np.maximum(line.milli[rows], 1.0)
+        limits = line.runtime(rows)
+        first = FIRST_SHARE * float(limits.mean()) if rows.size else 0.0
+        waited = now - line.queued[rows] + first
+        area: Floats = limits * np.maximum(line.milli[rows], 1.0)
         return -waited / area
     return None
 

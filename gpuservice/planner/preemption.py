@@ -150,6 +150,8 @@ class Preempting:
                 self._vain.add(vain)
                 continue
             victims, tasks = chosen
+            if why == "short_job" and sum(one.milli for one in victims) > 2 * _gpus(tasks):
+                continue  # too many would wait for one
             self.carry_out(job, shape, victims, tasks, why)
             return True
         return False
@@ -198,18 +200,21 @@ class Preempting:
         if why == "due_gang":
             least = self.state.now + policy.lost_s
             return [one for one in single if end_of(one.gang) >= least]
+        if shape.gang:
+            left_s = max(2.0 * (job.max_runtime_s or 0), policy.lost_s)
+            return [
+                one
+                for one in own
+                if one.gang.priority <= job.priority and end_of(one.gang) - self.state.now >= left_s
+            ]
         return self._longest(job, shape, single)
 
     def _short(self, job: PendingJob, shape: Shape) -> bool:
         limit = job.max_runtime_s
         waited = self.state.now - job.queued_at
-        return (
-            not shape.gang
-            and job.request.count == 1
-            and limit is not None
-            and limit <= SHORT_LIMIT_S
-            and waited >= SHORT_WAITED_S
-        )
+        alike = shape.gang or job.request.count == 1
+        in_time = limit is not None and limit <= SHORT_LIMIT_S
+        return alike and in_time and waited >= SHORT_WAITED_S
 
     def _longest(self, job: PendingJob, shape: Shape, single: list[Gang]) -> list[Gang]:
         """The running jobs that a short one may push out, the one with the most time left
@@ -344,6 +349,11 @@ class Preempting:
         runtime = state.end_of(job) - state.now
         start = state.now + 1
         state.promising.book(job, start, runtime, tasks, told=False)
+
+
+def _gpus(tasks: Tasks) -> int:
+    """Milli-GPUs of some tasks."""
+    return sum(milli for task in tasks for _, milli in task.devices)
 
 
 def _least_milli(request: Request) -> int:

@@ -249,19 +249,21 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class DueTimes:
-    """From when on a waiting job is promised a start, after its submission, in hours.
+    """How long a waiting job waits before it is promised a start. Work is limit x GPUs over all
+    GPUs, times ``Snapshot.limit_ratio``: the time that the whole cluster needs for it.
 
-    A gang (more GPUs than the largest node has): ``gang_h + (gang_share_h + gang_backlog x B) x
-    its share of all GPUs``; any other job: ``small_h + small_backlog x B``. B is the backlog it
-    met at submission: remaining limits x GPUs of all that ran and waited over all GPUs, times
-    ``Snapshot.limit_ratio``.
+    A gang (more GPUs than the largest node has): ``gang_backlog x S x its share of all GPUs,
+    squared + gang_limit x its own limit``, S the waiting work of jobs no larger than itself when it
+    came. Any other job:
+    ``small_backlog x W x W / (W + calm x R) + small_running x R``, W the work that waits now and R
+    what is left of the work that runs.
     """
 
-    gang_h: float = 2.0
-    gang_share_h: float = 20.0
-    gang_backlog: float = 0.8
-    small_h: float = 36.0
-    small_backlog: float = 1.2
+    gang_backlog: float = 1.6
+    gang_limit: float = 0.0
+    small_backlog: float = 3.0
+    small_running: float = 0.4
+    calm: float = 0.6
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ def policy_of(conf: cfg.ConfigOpts, *, explain: bool = True) -> Policy:
     """What ``[scheduler]`` says."""
     said = conf.scheduler
     due = DueTimes(
-        gang_h=said.due_gang_h,
-        gang_share_h=said.due_gang_share_h,
         gang_backlog=said.due_gang_backlog,
-        small_h=said.due_small_h,
+        gang_limit=said.due_gang_limit,
         small_backlog=said.due_small_backlog,
+        small_running=said.due_small_running,
+        calm=said.due_calm,
     )
     return Policy(
         order=said.order,

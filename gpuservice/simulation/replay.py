@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gpuservice.planner.plan_types import Plan, Preemption, Promise, Start
-from gpuservice.planner.session import Session
+from gpuservice.planner.session import Session, rank
 from gpuservice.planner.snapshot import Policy, QueueState, RunningGang
 from gpuservice.simulation.agenda import Agenda, Kind
 from gpuservice.simulation.cluster import Cluster
@@ -187,8 +187,8 @@ class Replay:
             self._fall_due(job_id, due)
         for start in made.starts:  # before the promises, which the next element of an array may get
             self._start(start)
-        for promise in made.promises:
-            self._promise(promise)
+        for number, promise in enumerate(made.promises):
+            self._promise(promise, number)
         for preemption in made.preemptions:
             self._preempt(preemption)
 
@@ -202,10 +202,10 @@ class Replay:
         else:
             self._again = True
 
-    def _promise(self, promise: Promise) -> None:
+    def _promise(self, promise: Promise, number: int) -> None:
         record = self._line.by_id[promise.job_id]
         if record.promised is None:
-            record.promised = self._now
+            record.promised = rank(self._now, number)
         if record.promise_s is None:
             record.promise_made_s, record.promise_s = self._now, promise.start
         if record.standing_s is None:

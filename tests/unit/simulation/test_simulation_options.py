@@ -25,8 +25,8 @@ def test_settings() -> None:
             "scheduler.promises=-1",
             "scheduler.backfill=no",
             "scheduler.preempt=reclaim,due_gangs",
-            "scheduler.due.gang_h=4",
-            "scheduler.due.small_h=1.5",
+            "scheduler.due.gang_backlog=4",
+            "scheduler.due.calm=1.5",
             "scheduler.weights.age=7",
             "simulation.grace_s=0",
             "simulation.learn_limits=false",
@@ -36,7 +36,7 @@ def test_settings() -> None:
     policy = made.scheduler
     assert (policy.order, policy.promises, policy.backfill) == ("fifo", -1, False)
     assert policy.preempt == {"reclaim", "due_gangs"}
-    assert policy.due == DueTimes(gang_h=4, small_h=1.5)
+    assert policy.due == DueTimes(gang_backlog=4, calm=1.5)
     assert policy.weights.age == 7
     assert made.simulation == World(grace_s=0, learn_limits=False)
     assert made.workload == Reading(first=10)
@@ -59,8 +59,8 @@ def test_nothing() -> None:
         ("scheduler.promises=-2", "a whole number of at least -1"),
         ("scheduler.promises=1.5", "a whole number"),
         ("scheduler.backfill=2", "write true or false"),
-        ("scheduler.due=4", "set one of due.gang_h"),
-        ("scheduler.due.gang=4", "there is no 'gang'; one of gang_h"),
+        ("scheduler.due=4", "set one of due.gang_backlog"),
+        ("scheduler.due.gang=4", "there is no 'gang'; one of gang_backlog"),
         ("scheduler.order.x=1", "'order' has no parts"),
         ("scheduler.usage_half_life_s=0", "above 0"),
         ("simulation.grace_s=nan", "a number of at least 0"),
