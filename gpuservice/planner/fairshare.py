@@ -94,6 +94,10 @@ class FairShare:
         """A queue's usage per weight."""
         return self._used.get((queue_id,), 0.0) / self._weights.get((queue_id,), 1.0)
 
+    def cost(self, queue_id: str, milli: float, runtime: float) -> float:
+        """What a job would add to its queue's usage per weight."""
+        return milli * self._reckoned(runtime) / self._weights.get((queue_id,), 1.0)
+
     def _reckoned(self, runtime: float) -> float:
         return min(UNLIMITED_S if runtime == FOREVER else runtime, self._most_s)
 

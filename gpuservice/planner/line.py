@@ -143,6 +143,11 @@ class Line:
             due = float(self.due[row])
             yield self.job(row) if np.isnan(due) else replace(self.job(row), due=due)
 
+    def alike(self, rows: Ints) -> Iterable[tuple[int, int, bool]]:
+        """(shape, share, preemptible) of each: such jobs fail alike, but for their limits."""
+        preemptible = [self.job(row).preemptible for row in rows.tolist()]
+        return zip(self.shape[rows].tolist(), self.share[rows].tolist(), preemptible, strict=True)
+
     def rows(self) -> Ints:
         """The rows in use."""
         return np.fromiter(self.row_of.values(), dtype=np.int64, count=len(self.row_of))

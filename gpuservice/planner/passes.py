@@ -22,6 +22,7 @@ from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.line import CLAIMED
 from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
+from gpuservice.planner.owed import give_owed
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Start
 from gpuservice.planner.preemption import Preempting
@@ -155,7 +156,8 @@ class Pass:
         order = backfill_key(line, rows, self.now, policy)
         if order is None:
             order = self._line_key(rows)
-        self._behind(rows, order)
+        left = give_owed(self, rows, order)
+        self._behind(rows[left], None if order is None else order[left])
 
     def of(self, row: int) -> tuple[PendingJob, Shape]:
         """The job and the shape of a row."""
@@ -203,7 +205,7 @@ class Pass:
             if self.policy.backfill and not left:
                 break
             done.append(row)
-            self._front(row)
+            self.front(row)
         return rows[~np.isin(rows, np.array(done, dtype=np.int64))]
 
     def _behind(self, rows: Ints, key: Key | None) -> None:
@@ -216,11 +218,22 @@ class Pass:
         for number in np.unique(shapes).tolist():
             fits[number] = world.fits(world.shapes[number])
         hopeful = fits[shapes] | self.preempting.may(rows)
-        for row in self._in_line(rows[hopeful], None if key is None else key[hopeful]):
-            self.consider(row)
+        rows = rows[hopeful]
+        ordered = self._in_line(rows, None if key is None else key[hopeful])
+        if self.policy.preempt:
+            for row in ordered:
+                self.consider(row)
+            return
+        alike = dict(zip(rows.tolist(), line.alike(rows), strict=True))
+        for row in ordered:
+            known = self.failed.get(alike[row])
+            if known is not None and known[0] == float("-inf"):
+                self.words[row] = known[1]  # whatever its limit
+            else:
+                self.consider(row)
 
     # -- one job -----------------------------------------------------------------------------
-    def _front(self, row: int) -> None:
+    def front(self, row: int) -> None:
         """Start a job, or let others go for it, or promise it a start."""
         word = self.consider(row, front=True)
         if word is None or self._strict(row, word):

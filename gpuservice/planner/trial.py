@@ -52,7 +52,8 @@ class Trial:
             return Tried(None, self._kept_by(job, options, end), bool(word))
         if self.world.impossible(shape):
             return Tried(None, Reason.IMPOSSIBLE)
-        if word and (not options or self._only_quota(job, shape, request)):
+        certain = not options and word != Reason.BEHIND_PROMISE  # a promise keeps what would fit
+        if word and (certain or self._only_quota(job, shape, request)):
             return Tried(None, word, True)
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
@@ -166,7 +167,8 @@ class Trial:
         if self.world.impossible(shape):
             return Reason.IMPOSSIBLE
         options, word = self._options(job, shape, job.request, FOREVER)
-        return word if word and not options else Reason.INSUFFICIENT_GPUS
+        certain = not options and word != Reason.BEHIND_PROMISE
+        return word if word and certain else Reason.INSUFFICIENT_GPUS
 
     def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
         """The pools where quota has room for the job's least gang."""
