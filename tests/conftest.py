@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How hypothesis searches: quickly by default, long in the profiles ``deep`` and ``nightly``."""
+"""How hypothesis searches: with 100 examples by default (300 for a law of scheduling), a few in the
+profile ``quick``, many in ``deep`` and ``nightly``."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ settings.register_profile(
     database=None,
     print_blob=True,
 )
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=25)
 settings.register_profile("deep", parent=settings.get_profile("default"), max_examples=2000)
 settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

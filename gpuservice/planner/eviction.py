@@ -70,12 +70,16 @@ class _Node:
         return count // request.whole if request.whole else count
 
 
+#: (queue, GPU type) -> milli-GPUs that those who go give back.
+Returned = Callable[[tuple[str, str]], int]
+
+
 @dataclass(slots=True)
 class Search:
     """One search in one pool.
 
     :param cost: what a gang's going costs; the less, the sooner.
-    :param may_go: whether a gang may go after those that were chosen (quotas change with them).
+    :param may_go: whether a gang may go after those that were chosen give back what they do.
     """
 
     world: World
@@ -83,11 +87,13 @@ class Search:
     where: Candidates
     eligible: Sequence[Gang]
     cost: Callable[[Gang], float]
-    may_go: Callable[[Gang, Sequence[Gang]], bool]
+    may_go: Callable[[Gang, Returned], bool]
     kept: Ints  # (n,) slots that promises leave
     _nodes: dict[int, _Node] = field(default_factory=dict)
     _on: dict[int, list[Gang]] = field(default_factory=dict)
     chosen: list[Gang] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)  # of the chosen
+    _returned: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def find(self) -> list[Gang] | None:
         """The gangs, or None. They may be more than needed."""
@@ -109,7 +115,7 @@ class Search:
         best: tuple[float, int, list[Gang]] | None = None
         by_group = self.request.within == "link_group"
         for row in sorted(self._on):
-            found = self._until(row, self.request.min_count, [], by_group)
+            found = self._until(row, self.request.min_count, by_group)
             if found is not None and (best is None or (found[0], row) < best[:2]):
                 best = (found[0], row, found[1])
         return None if best is None else best[2]
@@ -119,7 +125,7 @@ class Search:
         room = np.bincount(domains[domains != NOBODY], minlength=1)
         best: tuple[float, list[Gang]] | None = None
         for domain in np.argsort(-room, kind="stable")[:_DOMAINS].tolist():
-            self.chosen = []
+            self.chosen, self._names, self._returned = [], set(), {}
             self._prepare(self._on)
             found = self._anywhere(np.flatnonzero(domains == domain) + self.where.rows.start)
             if found is not None:
@@ -136,13 +142,13 @@ class Search:
         here = set(self._on) if rows is None else set(self._on) & set(rows.tolist())
         heap: list[tuple[float, int]] = []
         for row in here:
-            found = self._until(row, self._slots(row) + 1, self.chosen)
+            found = self._until(row, self._slots(row) + 1)
             if found is not None:
                 heap.append((found[0], row))
         heapify(heap)
         while total < self.request.min_count and heap:
             cost, row = heappop(heap)
-            found = self._until(row, self._slots(row) + 1, self.chosen)
+            found = self._until(row, self._slots(row) + 1)
             if found is None:
                 continue
             if found[0] > cost:
@@ -150,12 +156,11 @@ class Search:
                 continue
             before = {one: self._slots(one) for gang in found[1] for one in gang.rows}
             for gang in found[1]:
-                self._release(gang)
-                self.chosen.append(gang)
+                self._choose(gang)
             total += sum(
                 self._slots(one) - old for one, old in before.items() if rows is None or one in here
             )
-            again = self._until(row, self._slots(row) + 1, self.chosen)
+            again = self._until(row, self._slots(row) + 1)
             if again is not None:
                 heappush(heap, (again[0], row))
         return self.chosen if total >= self.request.min_count else None
@@ -166,28 +171,38 @@ class Search:
         return 0 if node is None else node.slots(self.request, False)
 
     def _until(
-        self, row: int, wanted: int, chosen: Sequence[Gang], by_group: bool = False
+        self, row: int, wanted: int, by_group: bool = False
     ) -> tuple[float, list[Gang]] | None:
-        """(cost, gangs of one node that have to go, the cheapest first, until it holds
-        ``wanted`` tasks)."""
+        """(cost, gangs of one node that have to go besides the chosen, the cheapest first, until
+        it holds ``wanted`` tasks)."""
         node = self._nodes[row]
         trial = _Node(
             list(node.free), node.milli, node.groups, list(node.occupied), node.cpus, node.memory,
             node.tasks, node.others, node.usable,
         )  # fmt: skip
-        gone, cost = list(chosen), 0.0
-        names = {gang.gang.gang_id for gang in gone}
+        here: dict[tuple[str, str], int] = {}
+
+        def returned(key: tuple[str, str]) -> int:
+            return self._returned.get(key, 0) + here.get(key, 0)
+
         found: list[Gang] = []
+        cost = 0.0
         for gang in self._on[row]:
             if trial.slots(self.request, by_group) >= wanted:
                 break
-            if gang.gang.gang_id in names or not self.may_go(gang, gone):
+            if gang.gang.gang_id in self._names or not self.may_go(gang, returned):
                 continue
             self._give(trial, row, gang)
-            gone.append(gang)
+            _add(here, gang)
             found.append(gang)
             cost += self.cost(gang)
         return (cost, found) if trial.slots(self.request, by_group) >= wanted else None
+
+    def _choose(self, gang: Gang) -> None:
+        self._release(gang)
+        self.chosen.append(gang)
+        self._names.add(gang.gang.gang_id)
+        _add(self._returned, gang)
 
     def _release(self, gang: Gang) -> None:
         for row in gang.rows:
@@ -232,3 +247,9 @@ class Search:
             milli: Ints = share_milli(ledger, self.request, rows)[0]
             return milli
         return np.full(ledger.free.shape[1], 1000, dtype=np.int64)
+
+
+def _add(returned: dict[tuple[str, str], int], gang: Gang) -> None:
+    for kind, milli in gang.by_type.items():
+        key = (gang.gang.queue_id, kind)
+        returned[key] = returned.get(key, 0) + milli

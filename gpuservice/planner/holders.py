@@ -23,7 +23,6 @@ class Holders:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._uses: list[tuple[RunningGang, Use]] | None = None
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Holder, ...]] = {}
 
     def of(self, pools: tuple[str, ...], types: tuple[str, ...]) -> tuple[Holder, ...]:
@@ -50,22 +49,7 @@ class Holders:
         return tuple(nsmallest(MAX_HOLDERS, held.values(), key=_end))
 
     def _gangs(self) -> Iterable[tuple[RunningGang, Use]]:
-        if self._uses is None:
-            self._uses = [
-                (record.gang, self._use(record.gang)) for record in self._world.gangs.values()
-            ]
-        return self._uses
-
-    def _use(self, gang: RunningGang) -> Use:
-        layout = self._world.layout
-        use: Use = {}
-        for task in gang.tasks:
-            row = layout.node_row.get(task.node_id)
-            if row is None or not task.devices:
-                continue
-            key = (layout.pool[row], layout.nodes[row].devices[0].gpu_type)
-            use[key] = use.get(key, 0) + sum(milli for _, milli in task.devices)
-        return use
+        return ((record.gang, record.by_pool) for record in self._world.gangs.values())
 
 
 def _later(before: Holder | None, gang: RunningGang) -> float | None:

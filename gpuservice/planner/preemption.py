@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuservice.planner.eviction import Search
+from gpuservice.planner.eviction import Returned, Search
 from gpuservice.planner.holds import end_of
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks
@@ -269,16 +269,10 @@ class Preempting:
         over = max((quotas.borrowed(queue, kind) for kind in gang.by_type), default=0)
         return lost * (1.0 + gang.gang.priority / 1000.0) / (1.0 + over / 1_000_000.0)
 
-    def _still_borrows(self, gang: Gang, gone: Sequence[Gang]) -> bool:
-        """Whether the gang's queue is above its nominal after others of it have gone."""
+    def _still_borrows(self, gang: Gang, returned: Returned) -> bool:
+        """Whether the gang's queue is above its nominal after others have given back theirs."""
         quotas, queue = self.state.world.quotas, gang.gang.queue_id
-        for kind in gang.by_type:
-            left = quotas.borrowed(queue, kind) - sum(
-                one.by_type.get(kind, 0) for one in gone if one.gang.queue_id == queue
-            )
-            if left > 0:
-                return True
-        return False
+        return any(quotas.borrowed(queue, kind) > returned((queue, kind)) for kind in gang.by_type)
 
     def _smallest(
         self, job: PendingJob, shape: Shape, chosen: list[Gang], eligible: list[Gang], why: str

@@ -71,6 +71,7 @@ class Gang:
     share: int
     milli: int
     by_type: dict[str, int]
+    by_pool: dict[tuple[str, str], int]  # (pool, GPU type) -> milli-GPUs
     taken: dict[str, int]  # of the project's quota
     rows: tuple[int, ...]
 
@@ -276,6 +277,7 @@ class World:
             self.share(gang.queue_id, gang.project_id, gang.user_id),
             sum(by_type.values()),
             by_type,
+            self._by_pool(gang.tasks),
             taken,
             rows,
         )
@@ -325,6 +327,18 @@ class World:
                 continue
             gpu_type = layout.nodes[row].devices[0].gpu_type
             amounts[gpu_type] = amounts.get(gpu_type, 0) + sum(milli for _, milli in task.devices)
+        return amounts
+
+    def _by_pool(self, tasks: Sequence[TaskPlacement]) -> dict[tuple[str, str], int]:
+        """Milli-GPUs of some tasks by pool and GPU type."""
+        amounts: dict[tuple[str, str], int] = {}
+        layout = self.layout
+        for task in tasks:
+            row = layout.node_row.get(task.node_id)
+            if row is None or not task.devices:
+                continue
+            key = (layout.pool[row], layout.nodes[row].devices[0].gpu_type)
+            amounts[key] = amounts.get(key, 0) + sum(milli for _, milli in task.devices)
         return amounts
 
     def gpu_type(self, pool_id: str) -> str:

@@ -86,12 +86,15 @@ policies = st.builds(
 #: Nothing is promised and nothing moved: what fits starts.
 GREEDY = Policy(promises=0, small_promises=0, due=None, preempt=calm, explain=False)
 
-_DEFAULT = settings.get_current_profile_name() == "default"
+_PROFILE = settings.get_current_profile_name()
 
 
 def examples(default: int) -> settings:
-    """How many examples a law gets by default; the long profiles say it themselves."""
-    return settings(max_examples=default if _DEFAULT else settings().max_examples)
+    """How many examples a law gets by default; the other profiles say it themselves."""
+    most = settings().max_examples
+    if _PROFILE == "default":
+        most = default
+    return settings(max_examples=min(most, default) if _PROFILE == "quick" else most)
 
 
 #: What every law gets.
