@@ -7,6 +7,7 @@ Started by the service alone, with the seconds and the MiB that it may use.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import resource
 import sys
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _bound(seconds: int, mib: int) -> None:
     """Time and memory; nobody else is to wait for it."""
+    os.nice(10)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds + 1, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
 

@@ -10,7 +10,7 @@ GROUP = "simulation"
 OPTS: list[cfg.Opt] = [
     cfg.IntOpt(
         "time_limit_s",
-        default=600,
+        default=1800,
         min=1,
         help="A simulation that takes longer is ended as failed, in seconds.",
     ),

@@ -27,6 +27,11 @@ def parsed(text: str, *, zone: bool = False) -> datetime:
     return value.astimezone(UTC)
 
 
+def shown(value: datetime) -> str:
+    """ISO 8601 in UTC, as answers have it."""
+    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def reckoned(seconds: float | None) -> datetime | None:
     """A moment of a plan (seconds since 1970); None for never and for what no calendar has."""
     if seconds is None or not 0 <= seconds < _LATEST_S:

@@ -222,12 +222,21 @@ class QuotaDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a job would meet: ``status`` is starts_now, waits or impossible."""
+    """What a job would meet: ``status`` is starts_now, waits or impossible.
+
+    ``placement``: where it would start, now or when it is promised to; ``start_basis``: whether
+    ``estimated_start_at`` is now, promised or estimated. ``cost``: ``gpu_milli_seconds`` by its
+    limit and the ``price`` (least and most, minor currency units) where there are prices.
+    ``preempts``: whom it would stop (``count``, own ``jobs`` by name, how many ``others``).
+    """
 
     status: str
     placement: tuple[dict[str, Any], ...] = ()
     explanation: dict[str, Any] | None = None
     estimated_start_at: datetime | None = None
+    start_basis: str | None = None
+    cost: dict[str, Any] = field(default_factory=lambda: {"gpu_milli_seconds": None, "price": None})
+    preempts: dict[str, Any] = field(default_factory=lambda: {"count": 0, "jobs": [], "others": 0})
 
 
 class Planning(Protocol):

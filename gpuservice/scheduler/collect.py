@@ -161,7 +161,7 @@ class Collector:
                 continue
             spec = self._specs[job.id]
             later = (backing_off.get(job.id, 0), held.get(job.id, 0))
-            one = _pending_job(job, spec, now, others, shut, *later)
+            one = pending_job(job, spec, now, others, shut, *later)
             if job.array_size is not None:
                 one = replace(one, preempted=lost.get(job.id, 0))
             if not spec.depends_on and job.not_before is None and job.array_size is None:
@@ -223,7 +223,7 @@ class Collector:
         return left
 
 
-def _pending_job(
+def pending_job(
     job: WaitingJob,
     spec: JobSpec,
     now: datetime,
@@ -232,6 +232,13 @@ def _pending_job(
     backing_off: int,
     held: int,
 ) -> plan_input.PendingJob:
+    """A waiting job as the planner is told of it.
+
+    :param others: status of those that it depends on, and whether they have started.
+    :param closed: whether its queue is.
+    :param backing_off: how many of its elements wait for the end of a retry's backoff.
+    :param held: how many are held.
+    """
     elements = job.waiting_elements - backing_off - held
     if job.array_max_running is not None:
         elements = min(elements, job.array_max_running - job.live_elements)

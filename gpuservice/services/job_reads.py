@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from gpuservice.domain import moments
 from gpuservice.domain.context import Caller
 from gpuservice.domain.errors import NotFound
 from gpuservice.domain.explanations import failure_advice, merged_holders
@@ -137,7 +138,7 @@ class JobReads:
                 "would_start_now_if": [],
             }
         holders = merged_holders(known.body["holders"], caller.project_id, caller.is_admin)
-        return {**known.body, "holders": holders, "evaluated_at": known.evaluated_at.isoformat()}
+        return {**known.body, "holders": holders, "evaluated_at": moments.shown(known.evaluated_at)}
 
 
 def _of_job(page: Page, ident: str, *where: Where) -> Page:

@@ -19,7 +19,7 @@ from gpuservice.domain.errors import (
 )
 from gpuservice.domain.jobspec import alone, normalise
 from gpuservice.domain.ports_store import UnitOfWork, Where
-from gpuservice.domain.quota import exceeded_alone, shown
+from gpuservice.domain.quota import UNLIMITED, exceeded_alone, shown
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JobStatus, QueueStatus
 from gpuservice.domain.work import Job, Queue
@@ -141,6 +141,29 @@ def _check_alone(uow: UnitOfWork, caller: Caller, spec: Mapping[str, Any]) -> No
         raise QuotaExceeded(
             f"The job needs {facts['asked']} of {name!r} at once; the limit is {facts['value']}.",
             pointer="/job/resources",
+            meta=facts,
+        )
+
+
+def check_queued(uow: UnitOfWork, job: Job) -> None:
+    """Whether the job may wait beside those of its project that wait already; nothing is taken.
+
+    :raises QuotaExceeded: otherwise.
+    """
+    name = "jobs:queued"
+    state = next((one for one in uow.quotas.states(job.project_id) if one.name == name), None)
+    if state is None or state.limit == UNLIMITED:
+        return
+    if state.in_use + job.waiting_elements > state.limit:
+        facts = {
+            "limit": name,
+            "value": state.limit,
+            "used": state.in_use,
+            "asked": job.waiting_elements,
+        }
+        raise QuotaExceeded(
+            f"The limit {name!r} is {state.limit}; {state.in_use} are in use and "
+            f"{job.waiting_elements} more were asked for.",
             meta=facts,
         )
 

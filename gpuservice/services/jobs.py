@@ -20,7 +20,7 @@ from gpuservice.domain.work import Allocation, Attempt, Job, Task
 from gpuservice.services.deps import Deps
 from gpuservice.services.idempotency import Once
 from gpuservice.services.job_actions import JobActions
-from gpuservice.services.job_rules import check_priority, job_row
+from gpuservice.services.job_rules import check_priority, check_queued, job_row
 from gpuservice.services.visibility import check_generation, found, owned
 
 #: Bytes of requests in a page of jobs, about; jobs that are read at once.
@@ -76,7 +76,13 @@ class Jobs:
 
     def dry_run(self, caller: Caller, body: Mapping[str, Any]) -> tuple[JobView, DryRun]:
         """What would happen; every rule of ``create`` holds, nothing is kept."""
-        job = self._deps.store.read(lambda uow: job_row(uow, self._deps, caller, body))
+
+        def work(uow: UnitOfWork) -> Job:
+            job = job_row(uow, self._deps, caller, body)
+            check_queued(uow, job)
+            return job
+
+        job = self._deps.store.read(work)
         return JobView(job, str(body.get("queue", "default"))), self._deps.planning.dry_run(job)
 
     def page(

@@ -131,8 +131,8 @@ class ChildRun:
             while line := lines.readline(_LONGEST):
                 try:
                     self._hear(json.loads(line))
-                except ValueError:
-                    return
+                except (ValueError, TypeError, ArithmeticError):
+                    return  # no line of ours
 
     def _hear(self, said: dict[str, Any]) -> None:
         if "progress" in said:

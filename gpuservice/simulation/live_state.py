@@ -33,8 +33,12 @@ def live_state(uow: UnitOfWork, snapshot: Snapshot, assumed_s: int) -> Live:
     used (``Snapshot.limit_ratio``), and ``assumed_s`` for one without a limit.
     """
     gangs: dict[str, list[RunningGang]] = {}
+    there, lost = {node.id for node in snapshot.nodes}, 0
     for gang in snapshot.running:
-        gangs.setdefault(gang.job_id, []).append(gang)
+        if all(task.node_id in there for task in gang.tasks):
+            gangs.setdefault(gang.job_id, []).append(gang)
+        else:
+            lost += 1
     waiting = {row.id: row for row in uow.scheduling.waiting()}
     specs = {
         ident: JobSpec.from_dict(spec)
@@ -62,7 +66,7 @@ def live_state(uow: UnitOfWork, snapshot: Snapshot, assumed_s: int) -> Live:
             held.add(ident)
         else:
             jobs.append(time.waiting(waiting[ident], specs[ident], known))
-    return Live(tuple(jobs), tuple(begun), {"held": len(held)})
+    return Live(tuple(jobs), tuple(begun), {"held": len(held), "on_lost_nodes": lost})
 
 
 class _Time:

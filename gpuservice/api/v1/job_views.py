@@ -165,4 +165,7 @@ def dry_run_view(result: DryRun) -> dict[str, Any]:
         "placement": list(result.placement),
         "explanation": result.explanation,
         "estimated_start_at": time(result.estimated_start_at),
+        "start_basis": result.start_basis,
+        "cost": result.cost,
+        "preempts": result.preempts,
     }

@@ -139,6 +139,21 @@ def test_recorded_jobs_and_rows(world, cluster, admin, ada, runner):
     assert row["result"]["changed"]["by_project"]["vision"]["jobs"] == 1
 
 
+def test_nodes_that_take_nothing_new_and_nodes_that_are_lost(world, cluster, admin, ada, runner):
+    for node in cluster.nodes:
+        place(world, cluster, submit(ada, "runs", 4), [node], 4)
+    submit(ada, "waits", 1)
+    lost, cordoned = (node.id for node in cluster.nodes)
+    world.store.write(lambda uow: uow.nodes.change(lost, {"status": "error"}))
+    world.store.write(lambda uow: uow.nodes.change(cordoned, {"status": "cordoned"}))
+    row = ended(admin, runner, ask(admin, change={"pools": {"shared": 1}})["id"])
+    assert row["status"] == "succeeded", row
+    result = row["result"]
+    assert result["left_out"] == {"on_lost_nodes": 1} and result["running_at_start"] == 1
+    assert result["base"]["never_started"] == 1  # nothing takes new work
+    assert result["changed"]["never_started"] == 0
+
+
 def test_what_cannot_be_simulated_is_told(world, cluster, admin, ada, runner):
     nothing = ended(admin, runner, ask(admin)["id"])
     assert (nothing["status"], nothing["result"]) == ("failed", None)
@@ -153,7 +168,8 @@ def test_a_simulation_out_of_bounds_is_ended(world, cluster, admin, ada):
     slow = pipeline(world, simulator(world, time_limit_s=0))
     assert "not done after 0 s" in ended(admin, slow, ask(admin)["id"])["status_reason"]
     small = pipeline(world, simulator(world, memory_mib=1))
-    assert "1 MiB" in ended(admin, small, ask(admin)["id"])["status_reason"]
+    many = [{"submit_s": number, "duration_s": 1, "name": f"n{number}"} for number in range(10_000)]
+    assert "1 MiB" in ended(admin, small, ask(admin, workload=many)["id"])["status_reason"]
 
 
 class Endless:

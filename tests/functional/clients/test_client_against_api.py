@@ -73,6 +73,7 @@ LISTS = (
     "cohort",
     "queue",
     "service",
+    "simulate",
     "event",
     "job",
 )

@@ -52,6 +52,10 @@ BY_COMMAND = {
     ("gpu_quota_set", "--default"): "gpus",
     ("gpu_job_logs", "--offset"): "0",
     ("gpu_job_explain", "--index"): "0",
+    ("gpu_simulate_create", "--queue"): "vision:nominal.a100-80gb=8",
+    ("gpu_simulate_create", "--quota"): "vision:gpus=8",
+    ("gpu_simulate_create", "--policy"): "preempt=priority,reclaim",
+    ("gpu_simulate_create", "--history"): "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z",
 }
 BY_FLAG = {
     "--pci-id": "10de:20b2",
@@ -92,6 +96,12 @@ BESIDE = {
     "--array-max-running": ["--array-size", "3"],
     "--array-max-failures": ["--array-size", "3"],
     "--min-tasks": ["--tasks", "2"],
+}
+#: What is in the file that an option names.
+FILES = {
+    "--file": "command: [run]\n",
+    "--script": "#!/bin/sh\ntrue\n",
+    "--workload": "submit_s,duration_s,gpu_milli,gpu_types,preemptible\n0,60.5,2000,a|b,yes\n",
 }
 SET_SOMETHING = {
     "gpu_type_set": ["--vendor", "nvidia"],
@@ -220,8 +230,8 @@ def sample(name: str, action: argparse.Action, folder: Any) -> list[str]:
         return [flag]
     if (name, flag) in BY_COMMAND:
         return [flag, BY_COMMAND[name, flag]]
-    if flag in ("--file", "--script"):
-        content = {"--file": "command: [run]\n", "--script": "#!/bin/sh\ntrue\n"}[flag]
+    if flag in FILES:
+        content = FILES[flag]
         given = folder / flag.strip("-")
         given.write_text(content)
         return [flag, str(given)]

@@ -22,10 +22,12 @@ from gpuservice.clients.sdk.v1 import (
     queue,
     quota,
     service,
+    simulation,
 )
 from gpuservice.clients.sdk.v1._jobs import JobsMixin
 from gpuservice.clients.sdk.v1._logs import LogsMixin
 from gpuservice.clients.sdk.v1._operator import OperatorMixin
+from gpuservice.clients.sdk.v1._simulations import SimulationsMixin
 from gpuservice.clients.sdk.v1._tenant import TenantMixin
 
 #: The microversion that this SDK speaks unless another is configured.
@@ -35,7 +37,7 @@ MICROVERSION = "1.0"
 CONNECT_RETRIES = 3
 
 
-class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
+class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin, SimulationsMixin):
     """The gpu service, version 1."""
 
     api_version: ClassVar[Literal["1"]] = "1"
@@ -53,6 +55,7 @@ class Proxy(OperatorMixin, TenantMixin, JobsMixin, LogsMixin):
         "job": job.Job,
         "event": event.Event,
         "service": service.Service,
+        "simulation": simulation.Simulation,
     }
 
     def __init__(self, session: Any, **options: Any) -> None:
