@@ -67,7 +67,7 @@ class Arrival:
             "job": {
                 "name": "stream",
                 "command": ["true"],
-                "env": {"GPUSERVICE_NOFORK_SECONDS": f"{self.seconds:.2f}"},
+                "env": {"NOFORK_SECONDS": f"{self.seconds:.2f}"},
                 "tasks": {"count": self.nodes},
                 "resources": {"gpus": self.gpus},
                 "max_runtime_s": LIMIT_S,

@@ -19,7 +19,7 @@ from gpuservice.agent.task_files import Result
 from gpuservice.agent.wire import Capabilities
 
 #: How long a task pretends to run, seconds; from the task's environment.
-SECONDS = "GPUSERVICE_NOFORK_SECONDS"
+SECONDS = "NOFORK_SECONDS"
 
 
 class NoForkRunner:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -78,12 +78,28 @@ class LiveGang:
     preempted_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What tells whether rows that a reader keeps are still as they were: equal marks, equal rows.
+
+    ``ground``: of pools, flavors, GPU types, hosts, queues and devices, each table as a whole (what
+    tasks take of a device, its node tells). ``nodes`` by id, ``gangs`` by live attempt and
+    ``waiting`` (versions) by job with elements that wait, held ones too. ``quota``: (project,
+    name) -> (own limit or None, in use), for every project known.
+    """
+
+    ground: dict[str, tuple[int, int, datetime | None]] = field(default_factory=dict)
+    nodes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    gangs: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    quota: dict[tuple[str, str], tuple[int | None, int]] = field(default_factory=dict)
+
+
 class SchedulingReads(Protocol):
     """Read models for the planner's snapshot; nothing of history is touched."""
 
-    def waiting_versions(self) -> list[tuple[str, int]]:
-        """(id, version) of every job with elements that wait, held ones too, in order of
-        submission."""
+    def marks(self) -> Marks:
+        """What has to be read each time, in one statement."""
 
     def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
         """Those jobs, all or some of them, in order of submission."""
@@ -91,8 +107,8 @@ class SchedulingReads(Protocol):
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs."""
 
-    def live_gangs(self) -> list[LiveGang]:
-        """Every live attempt."""
+    def live_gangs(self, attempt_ids: Sequence[str] | None = None) -> list[LiveGang]:
+        """Every live attempt, or some of them."""
 
     def notes(self) -> dict[str, tuple[datetime | None, datetime | None]]:
         """(due, promised since) of the waiting jobs that have either: what is noted with a job
@@ -101,8 +117,8 @@ class SchedulingReads(Protocol):
     def most_preempted(self) -> dict[str, int]:
         """How often the waiting element of an array that was preempted the most was."""
 
-    def live_tasks(self) -> list[LiveTask]:
-        """Every task that holds something."""
+    def live_tasks(self, attempt_ids: Sequence[str] | None = None) -> list[LiveTask]:
+        """Every task that holds something, or those of some attempts."""
 
     def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
-        """(project, name) -> (own limit or None, in use)."""
+        """The quota of the marks, alone."""

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the database to the planner's snapshot: a fixed number of queries, nothing of history."""
+"""From the database to the planner's snapshot: what changed since the last one, nothing of
+history."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from gpuservice.domain.dependencies import MET, verdict
-from gpuservice.domain.inventory import Device, Node, Pool
+from gpuservice.domain.inventory import Node, Pool
 from gpuservice.domain.jobspec import JobSpec
-from gpuservice.domain.pools import IN_SIZE
-from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, WaitingJob
-from gpuservice.domain.ports_store import UnitOfWork, Where
+from gpuservice.domain.ports_scheduling import WaitingJob
+from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
-from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus, QueueStatus
-from gpuservice.domain.work import Queue
+from gpuservice.domain.states import QueueStatus
 from gpuservice.planner import snapshot as plan_input
-from gpuservice.scheduler.cluster_state import COMING, node_state, pool_state, queue_state
-from gpuservice.scheduler.running_state import held_milli, request_of, running_gangs
+from gpuservice.scheduler.kept_cluster import KeptCluster
+from gpuservice.scheduler.kept_running import KeptRunning
+from gpuservice.scheduler.running_state import request_of
 from gpuservice.scheduler.usage import Reading
+
+#: So often (seconds) everything is read anew, whatever the marks say.
+WHOLE_EVERY_S = 60.0
 
 #: (due, promised since), as noted with a job.
 Note = tuple[datetime | None, datetime | None]
@@ -53,8 +56,9 @@ class CollectSettings:
 
 
 class Collector:
-    """Collects snapshots. Rows of waiting jobs are kept between passes and read again when their
-    version has changed; specs of jobs never change.
+    """Collects snapshots. What was read is kept between passes and read again when its marks have
+    changed, and now and then whatever they say; specs of jobs never change. What did not change is
+    the same object in the next snapshot.
 
     :param defaults: quota limits of projects without their own, in stored units.
     """
@@ -65,15 +69,27 @@ class Collector:
         self._defaults = defaults
         self._settings = settings
         self._usage = Reading(settings.half_life_s)
+        self._cluster = KeptCluster(settings.default_runtime_s)
+        self._running = KeptRunning(settings.protected_s)
         self._specs: dict[str, JobSpec] = {}
-        self._wants: dict[str, tuple[plan_input.Request, int]] = {}
         self._rows: dict[str, WaitingJob] = {}
         self._made: dict[str, tuple[WaitingJob, bool, plan_input.PendingJob]] = {}
+        self._pending: tuple[plan_input.PendingJob, ...] | None = None
+        self._shut: set[str] = set()
+        self._told: dict[str, plan_input.Promise] = {}
+        self._promised: dict[str, tuple[plan_input.PendingJob, plan_input.PendingJob]] = {}
+        self._whole_at = float("-inf")
 
     def forget(self) -> None:
         """Others may have led meanwhile: read everything anew."""
-        self._rows, self._made = {}, {}
+        self._told, self._promised = {}, {}
+        self._forget_rows()
         self._usage = Reading(self._settings.half_life_s)
+
+    def _forget_rows(self) -> None:
+        self._rows, self._made, self._pending = {}, {}, None
+        self._cluster.forget()
+        self._running.forget()
 
     def note(self, notes: Mapping[str, Note]) -> None:
         """Noted with jobs, without a change of their version."""
@@ -81,111 +97,89 @@ class Collector:
             row = self._rows.get(ident)
             if row is not None:
                 self._rows[ident] = replace(row, due_at=due, promised_since=since)
+                self._pending = None
+
+    def told(self, promises: Iterable[plan_input.Promise]) -> None:
+        """What the last plan promised: each is kept by the next plans where it was given. (A new
+        leader promises anew, by the rank that is kept with the job.)"""
+        self._told = {one.job_id: one for one in promises}
+
+    def _with_promises(
+        self, pending: tuple[plan_input.PendingJob, ...]
+    ) -> tuple[plan_input.PendingJob, ...]:
+        """The jobs, those with a promise with that; the same objects where nothing is new."""
+        if not self._told:
+            return pending
+        promised: dict[str, tuple[plan_input.PendingJob, plan_input.PendingJob]] = {}
+        with_them: list[plan_input.PendingJob] = []
+        for job in pending:
+            promise = self._told.get(job.job_id)
+            if promise is None:
+                with_them.append(job)
+                continue
+            known = self._promised.get(job.job_id)
+            if known is None or known[0] is not job or known[1].promise != promise:
+                known = (job, replace(job, promise=promise))
+            promised[job.job_id] = known
+            with_them.append(known[1])
+        self._promised = promised
+        return tuple(with_them)
 
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
-        now = uow.now()
-        pools = {
-            pool.id: pool
-            for pool in uow.pools.find(Where("status", "in", POOL_COUNTED - {PoolStatus.DELETING}))
-        }
-        nodes = [
-            node
-            for node in uow.nodes.find(Where("status", "in", tuple(IN_SIZE)))
-            if node.pool_id in pools
-        ]
-        flavors = {row.id: row for row in uow.flavors.find()}
-        types = {row.name: row for row in uow.gpu_types.find()}
-        queues = uow.queues.find(order=(("id", "asc"),))
-        gangs, tasks = uow.scheduling.live_gangs(), uow.scheduling.live_tasks()
-        usage, ratio = self._usage.read(uow, gangs, held_milli(tasks))
+        at = uow.now()
+        now = at.timestamp()
+        if not 0.0 <= now - self._whole_at < WHOLE_EVERY_S:
+            self._forget_rows()
+            self._whole_at = now
+        marks = uow.scheduling.marks()
+        cluster, running = self._cluster, self._running
+        cluster.follow(uow, marks)
+        self._follow_waiting(uow, marks.waiting)
+        running.follow(uow, marks, self._specs)
+        gangs = running.gangs.values()
+        usage, ratio = self._usage.read(uow, gangs, running.held)
         snapshot = plan_input.Snapshot(
-            now=now.timestamp(),
-            nodes=_nodes(uow, nodes, pools),
-            pools=tuple(
-                pool_state(pool, flavors[pool.flavor_id], types, nodes)
-                for pool in pools.values()
-                if pool.flavor_id in flavors
-            ),
-            queues=tuple(
-                queue_state(queue, pools, self._settings.default_runtime_s) for queue in queues
-            ),
-            pending=self._pending(uow, now, queues),
-            running=self._running(uow, gangs, tasks),
-            headroom=self._headroom(uow),
+            now=now,
+            nodes=cluster.node_states,
+            pools=cluster.pool_states,
+            queues=cluster.queue_states,
+            pending=self._with_promises(self._pending_jobs(uow, at)),
+            running=running.states,
+            headroom=self._headroom(marks.quota),
             usage=usage,
             limit_ratio=ratio,
         )
         going = {gang.preempted_for for gang in gangs}
         unclaimed = (row.id for row in self._rows.values() if row.claimed and row.id not in going)
-        return Collected(snapshot, {node.id: node for node in nodes}, pools, tuple(unclaimed))
-
-    def _running(
-        self, uow: UnitOfWork, gangs: Sequence[LiveGang], tasks: Sequence[LiveTask]
-    ) -> tuple[plan_input.RunningGang, ...]:
-        """Live attempts, with what their jobs asked for, which is read once."""
-        jobs = {gang.job_id for gang in gangs}
-        self._wants = {ident: self._wants[ident] for ident in jobs & self._wants.keys()}
-        for ident in jobs & self._specs.keys():
-            self._wants.setdefault(ident, _wanted(self._specs[ident]))
-        missing = sorted(jobs - self._wants.keys())
-        for ident, spec in uow.scheduling.specs(missing).items():
-            self._wants[ident] = _wanted(JobSpec.from_dict(spec))
-        return running_gangs(gangs, tasks, self._wants, self._settings.protected_s)
-
-    def spec_of(self, job_id: str, spec: Mapping[str, Any]) -> JobSpec:
-        """The typed spec of a job, kept."""
-        if job_id not in self._specs:
-            self._specs[job_id] = JobSpec.from_dict(spec)
-        return self._specs[job_id]
+        return Collected(snapshot, cluster.nodes, cluster.pools, tuple(unclaimed))
 
     # -- pending ---------------------------------------------------------------------------
-    def _pending(
-        self, uow: UnitOfWork, now: datetime, queues: Sequence[Queue]
-    ) -> tuple[plan_input.PendingJob, ...]:
-        waiting = self._waiting(uow)
-        others = self._others(uow)
-        closed = {queue.id for queue in queues if queue.status == QueueStatus.CLOSED}
-        backing_off, held = uow.elements.backing_off(now), uow.elements.held()
-        arrays = any(job.array_size is not None and job.preempted_count for job in waiting)
-        lost = uow.scheduling.most_preempted() if arrays else {}
-        made = self._made
-        self._made = {}
-        pending: list[plan_input.PendingJob] = []
-        for job in waiting:
-            shut = job.queue_id in closed
-            known = made.get(job.id)
-            if known is not None and known[0] is job and known[1] is shut:
-                self._made[job.id] = known
-                pending.append(known[2])
-                continue
-            spec = self._specs[job.id]
-            later = (backing_off.get(job.id, 0), held.get(job.id, 0))
-            one = pending_job(job, spec, now, others, shut, *later)
-            if job.array_size is not None:
-                one = replace(one, preempted=lost.get(job.id, 0))
-            if not spec.depends_on and job.not_before is None and job.array_size is None:
-                # Nothing but the row and the queue decides: good until the row changes.
-                self._made[job.id] = (job, shut, one)
-            pending.append(one)
-        return tuple(pending)
-
-    def _waiting(self, uow: UnitOfWork) -> list[WaitingJob]:
-        """The rows of all waiting jobs, in order of submission, each with its spec kept."""
-        versions = uow.scheduling.waiting_versions()
-        rows = {
-            ident: self._rows[ident]
-            for ident, version in versions
-            if ident in self._rows and self._rows[ident].version == version
-        }
-        changed = [ident for ident, _ in versions if ident not in rows]
+    def _follow_waiting(self, uow: UnitOfWork, versions: Mapping[str, int]) -> None:
+        """Bring the rows of waiting jobs up to date, in order of submission, and their specs."""
+        rows = self._rows
+        for ident in rows.keys() - versions.keys():
+            del rows[ident]
+            self._specs.pop(ident, None)
+            self._made.pop(ident, None)
+            self._pending = None
+        changed = [
+            ident
+            for ident, version in versions.items()
+            if ident not in rows or rows[ident].version != version
+        ]
         if changed:
-            rows.update({job.id: job for job in uow.scheduling.waiting(changed)})
-        self._specs = {ident: spec for ident, spec in self._specs.items() if ident in rows}
-        missing = [ident for ident in rows if ident not in self._specs]
-        for ident, spec in uow.scheduling.specs(missing).items():
-            self.spec_of(ident, spec)
-        self._rows = rows
+            last = next(reversed(rows.values()), None)
+            read = uow.scheduling.waiting(changed)
+            rows.update((job.id, job) for job in read)
+            if last is not None and _submission(read[0]) < _submission(last):
+                self._rows = rows = dict(
+                    sorted(rows.items(), key=lambda item: _submission(item[1]))
+                )
+            missing = [ident for ident in changed if ident not in self._specs]
+            for ident, spec in uow.scheduling.specs(missing).items():
+                self._specs[ident] = JobSpec.from_dict(spec)
+            self._pending = None
         if not self._settings.leads:
             known = uow.scheduling.notes()
             self.note(
@@ -195,11 +189,41 @@ class Collector:
                     if (row.due_at, row.promised_since) != known.get(ident, (None, None))
                 }
             )
-        return [rows[ident] for ident, _ in versions if ident in rows and ident in self._specs]
+
+    def _pending_jobs(self, uow: UnitOfWork, now: datetime) -> tuple[plan_input.PendingJob, ...]:
+        shut = {queue.id for queue in self._cluster.queues if queue.status == QueueStatus.CLOSED}
+        if self._pending is not None and shut == self._shut and len(self._made) == len(self._rows):
+            return self._pending
+        others = self._others(uow)
+        waiting = self._rows.values()
+        backing_off, held, lost = _of_arrays(uow, waiting, now)
+        pending: list[plan_input.PendingJob] = []
+        for job in waiting:
+            closed = job.queue_id in shut
+            known = self._made.get(job.id)
+            if known is not None and known[0] is job and known[1] is closed:
+                pending.append(known[2])
+                continue
+            self._made.pop(job.id, None)
+            spec = self._specs[job.id]
+            later = (backing_off.get(job.id, 0), held.get(job.id, 0))
+            one = pending_job(job, spec, now, others, closed, *later)
+            if job.array_size is not None:
+                one = replace(one, preempted=lost.get(job.id, 0))
+            if not spec.depends_on and job.not_before is None and job.array_size is None:
+                # Nothing but the row and the queue decides: good until the row changes.
+                self._made[job.id] = (job, closed, one)
+            pending.append(one)
+        self._shut, self._pending = shut, tuple(pending)
+        return self._pending
 
     def _others(self, uow: UnitOfWork) -> dict[str, tuple[str, bool]]:
         """Status of every job that a waiting one depends on."""
-        ids = {ident for spec in self._specs.values() for ident, _ in spec.depends_on}
+        ids = {
+            ident
+            for job_id in self._rows.keys() - self._made.keys()
+            for ident, _ in self._specs[job_id].depends_on
+        }
         return (
             {job.id: (job.status, job.started_at is not None) for job in uow.jobs.get_many(ids)}
             if ids
@@ -207,9 +231,10 @@ class Collector:
         )
 
     # -- quota -----------------------------------------------------------------------------
-    def _headroom(self, uow: UnitOfWork) -> dict[tuple[str, str], int]:
+    def _headroom(
+        self, quota: Mapping[tuple[str, str], tuple[int | None, int]]
+    ) -> dict[tuple[str, str], int]:
         left: dict[tuple[str, str], int] = {}
-        quota = uow.scheduling.quota()
         for (project, name), (own, used) in quota.items():
             limit = self._defaults.get(name, UNLIMITED) if own is None else own
             if limit != UNLIMITED:
@@ -221,6 +246,26 @@ class Collector:
                 if (project, name) not in quota:
                     left[project, name] = limit
         return left
+
+
+def _submission(job: WaitingJob) -> tuple[datetime, str]:
+    return job.created_at, job.id
+
+
+def _of_arrays(
+    uow: UnitOfWork, waiting: Iterable[WaitingJob], now: datetime
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """By array: elements that wait for another attempt, those that are held, and how often the
+    most preempted one was. Only arrays have elements of their own."""
+    arrays = [job for job in waiting if job.array_size is not None]
+    if not arrays:
+        return {}, {}, {}
+    lost = any(job.preempted_count for job in arrays)
+    return (
+        uow.elements.backing_off(now),
+        uow.elements.held(),
+        uow.scheduling.most_preempted() if lost else {},
+    )
 
 
 def pending_job(
@@ -282,24 +327,3 @@ def pending_job(
 
 def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
-
-
-def _wanted(spec: JobSpec) -> tuple[plan_input.Request, int]:
-    return request_of(spec), spec.grace_period_s
-
-
-def _nodes(
-    uow: UnitOfWork, nodes: Sequence[Node], pools: Mapping[str, Pool]
-) -> tuple[plan_input.NodeState, ...]:
-    """The nodes that are there, with their devices and where their hosts stand."""
-    devices: dict[str, list[Device]] = {}
-    for device in uow.devices.find(Where("node_id", "notnull"), order=(("ordinal", "asc"),)):
-        devices.setdefault(str(device.node_id), []).append(device)
-    hosts = {host.id: host for host in uow.hosts.find()}
-    return tuple(
-        node_state(
-            node, pools[node.pool_id], devices.get(node.id, []), hosts.get(str(node.host_id))
-        )
-        for node in nodes
-        if node.status not in COMING and node.status != NodeStatus.ERROR
-    )

@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, func, or_, select
 
+from gpuservice.db.repositories import marks
 from gpuservice.db.statements import chunks
 from gpuservice.db.tables import (
     ALLOCATIONS,
     ATTEMPTS,
     ELEMENTS,
     JOBS,
-    QUOTA_LIMITS,
-    QUOTA_USAGE,
     TASKS,
 )
-from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, WaitingJob
+from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, Marks, WaitingJob
 from gpuservice.domain.states import JobStatus, TaskStatus
 
 _WAITING = (
@@ -52,7 +51,7 @@ _OPEN = and_(JOBS.c.open == 1, JOBS.c.waiting_elements > 0)
 _ROWS = (
     select(*(JOBS.c[name] for name in _WAITING)).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
 )
-_VERSIONS = select(JOBS.c.id, JOBS.c.version).where(_OPEN).order_by(JOBS.c.created_at, JOBS.c.id)
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
 
 
 _GANGS = (
@@ -82,6 +81,41 @@ _GANGS = (
     .where(ATTEMPTS.c.live == 1)
     .order_by(ATTEMPTS.c.id)
 )
+_TASKS = (
+    select(
+        TASKS.c.id,
+        TASKS.c.attempt_id,
+        TASKS.c.job_id,
+        TASKS.c.project_id,
+        ATTEMPTS.c.queue_id,
+        TASKS.c.node_id,
+        TASKS.c.rank,
+        TASKS.c.vcpus,
+        TASKS.c.memory_mib,
+        TASKS.c.counted_gpus,
+        ATTEMPTS.c.promised_end_at,
+        ATTEMPTS.c.created_at,
+    )
+    .select_from(ATTEMPTS.join(TASKS, TASKS.c.attempt_id == ATTEMPTS.c.id))
+    .where(ATTEMPTS.c.live == 1, TASKS.c.status != TaskStatus.GONE)
+    .order_by(TASKS.c.attempt_id, TASKS.c.rank)
+)
+_SHARE = (ALLOCATIONS.c.task_id, ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli)
+_HELD = select(*_SHARE).where(ALLOCATIONS.c.held == 1)
+#: The same of some attempts, each made once: making a statement costs more than running it.
+_OF_SOME = ATTEMPTS.c.id.in_(_IDS)
+_SOME_GANGS, _SOME_TASKS = _GANGS.where(_OF_SOME), _TASKS.where(_OF_SOME)
+_SOME_HELD = (
+    select(*_SHARE)
+    .select_from(
+        ATTEMPTS.join(TASKS, TASKS.c.attempt_id == ATTEMPTS.c.id).join(
+            ALLOCATIONS, ALLOCATIONS.c.task_id == TASKS.c.id
+        )
+    )
+    .where(ALLOCATIONS.c.held == 1, _OF_SOME)
+)
+_SOME_ROWS = _ROWS.where(JOBS.c.id.in_(_IDS))
+_SPECS = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(_IDS))
 
 
 class SchedulingReads:
@@ -90,10 +124,9 @@ class SchedulingReads:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
-    def waiting_versions(self) -> list[tuple[str, int]]:
-        """(id, version) of every job with elements that wait, held ones too, in order of
-        submission: what a reader that keeps the rows needs to read each time."""
-        return [(ident, version) for ident, version in self._c.execute(_VERSIONS)]
+    def marks(self) -> Marks:
+        """What a reader that keeps rows needs to read each time."""
+        return marks.read(self._c)
 
     def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
         """Those jobs, all or some of them, in order of submission."""
@@ -102,7 +135,7 @@ class SchedulingReads:
         found = [
             WaitingJob(*row)
             for part in chunks(sorted(job_ids))
-            for row in self._c.execute(_ROWS.where(JOBS.c.id.in_(part)))
+            for row in self._c.execute(_SOME_ROWS, {"ids": part})
         ]
         return sorted(found, key=lambda job: (job.created_at, job.id))
 
@@ -110,8 +143,7 @@ class SchedulingReads:
         """The specs of jobs (they never change, so a reader may keep them)."""
         found: dict[str, dict[str, Any]] = {}
         for part in chunks(sorted(job_ids)):
-            query = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(part))
-            found.update(self._c.execute(query).all())
+            found.update(self._c.execute(_SPECS, {"ids": part}).all())
         return found
 
     def notes(self) -> dict[str, tuple[datetime | None, datetime | None]]:
@@ -132,57 +164,33 @@ class SchedulingReads:
         )
         return dict(self._c.execute(query).all())
 
-    def live_gangs(self) -> list[LiveGang]:
-        """Every live attempt, with what its job (or element) says of it."""
-        rows: Iterable[Any] = self._c.execute(_GANGS)
+    def live_gangs(self, attempt_ids: Sequence[str] | None = None) -> list[LiveGang]:
+        """Every live attempt (or some), with what its job (or element) says of it."""
+        rows = self._of_attempts(_GANGS, _SOME_GANGS, attempt_ids)
         return [LiveGang(*row) for row in rows]
 
-    def live_tasks(self) -> list[LiveTask]:
-        """Every task that holds something, with its shares and the end it was promised."""
+    def live_tasks(self, attempt_ids: Sequence[str] | None = None) -> list[LiveTask]:
+        """Every task that holds something (or those of some attempts), with its shares and the
+        end it was promised."""
         shares: dict[str, list[tuple[str, int]]] = {}
-        held = select(ALLOCATIONS.c.task_id, ALLOCATIONS.c.device_id, ALLOCATIONS.c.milli).where(
-            ALLOCATIONS.c.held == 1
-        )
-        for task_id, device_id, milli in self._c.execute(held):
+        for task_id, device_id, milli in self._of_attempts(_HELD, _SOME_HELD, attempt_ids):
             shares.setdefault(task_id, []).append((device_id, milli))
-        task, attempt = TASKS.c, ATTEMPTS.c
-        query = (
-            select(
-                task.id,
-                task.attempt_id,
-                task.job_id,
-                task.project_id,
-                attempt.queue_id,
-                task.node_id,
-                task.rank,
-                task.vcpus,
-                task.memory_mib,
-                task.counted_gpus,
-                attempt.promised_end_at,
-                attempt.created_at,
-            )
-            .select_from(ATTEMPTS.join(TASKS, task.attempt_id == attempt.id))
-            .where(attempt.live == 1, task.status != TaskStatus.GONE)
-            .order_by(task.attempt_id, task.rank)
-        )
         found = []
-        for row in self._c.execute(query):
+        for row in self._of_attempts(_TASKS, _SOME_TASKS, attempt_ids):
             values: list[Any] = [*row, tuple(sorted(shares.get(row[0], ())))]
             found.append(LiveTask(*values))
         return found
 
     def quota(self) -> dict[tuple[str, str], tuple[int | None, int]]:
         """(project, name) -> (own limit or None, in use), for every project known."""
-        use: dict[tuple[str, str], int] = {
-            (project, name): value
-            for project, name, value in self._c.execute(
-                select(QUOTA_USAGE.c.project_id, QUOTA_USAGE.c.name, QUOTA_USAGE.c.in_use)
-            )
-        }
-        limits: dict[tuple[str, str], int] = {
-            (project, name): value
-            for project, name, value in self._c.execute(
-                select(QUOTA_LIMITS.c.project_id, QUOTA_LIMITS.c.name, QUOTA_LIMITS.c.value)
-            )
-        }
-        return {key: (limits.get(key), use.get(key, 0)) for key in {*use, *limits}}
+        return marks.read_quota(self._c)
+
+    def _of_attempts(
+        self, every: Select[Any], some: Select[Any], attempt_ids: Sequence[str] | None
+    ) -> Iterator[Any]:
+        """All rows, or those of some attempts."""
+        if attempt_ids is None:
+            yield from self._c.execute(every)
+            return
+        for part in chunks(sorted(attempt_ids)):
+            yield from self._c.execute(some, {"ids": part})

@@ -255,6 +255,7 @@ def test_what_the_scheduler_reads(store: DatabaseStore, held: Cluster) -> None:
     assert live.started_at == made.created_at
     store.write(lambda uow: uow.quotas.set_limits("tenant", {"pools": 4}))
     quota = store.read(lambda uow: uow.scheduling.quota())
+    assert store.read(lambda uow: uow.scheduling.marks()).quota == quota
     assert quota["tenant", "gpus"] == (None, 500)
     assert quota["tenant", "pools"] == (4, 0)
 

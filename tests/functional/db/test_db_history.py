@@ -254,7 +254,7 @@ ASKED: dict[str, Ask] = {
     "recount": lambda s, d: d.store.read(lambda uow: uow.quotas.recount()),
     "scheduler: waiting": lambda s, d: d.store.read(lambda uow: uow.scheduling.waiting()),
     "scheduler: live tasks": lambda s, d: d.store.read(lambda uow: uow.scheduling.live_tasks()),
-    "scheduler: quota": lambda s, d: d.store.read(lambda uow: uow.scheduling.quota()),
+    "scheduler: marks": lambda s, d: d.store.read(lambda uow: uow.scheduling.marks()),
     "conductor: line": lambda s, d: Line(d).step(),
     "conductor: pools": lambda s, d: Pools(d).step(),
     "conductor: nodes": lambda s, d: Nodes(d).step(),

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is of nodes, pools and queues, kept between passes: only what changed is read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
+from gpuservice.domain.pools import IN_SIZE
+from gpuservice.domain.ports_scheduling import Marks
+from gpuservice.domain.ports_store import UnitOfWork, Where
+from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus
+from gpuservice.domain.work import Queue
+from gpuservice.planner import snapshot as plan_input
+from gpuservice.scheduler.cluster_state import COMING, node_state, pool_state, queue_state
+
+_POOLS = Where("status", "in", POOL_COUNTED - {PoolStatus.DELETING})
+_IN_SIZE = Where("status", "in", tuple(IN_SIZE))
+
+
+class KeptCluster:
+    """The rows, and the planner's view of them: the same objects while nothing changed.
+
+    ``follow`` brings them up to the moment of the marks. Whatever seldom changes (all but nodes) is
+    read whole when any of it did, and then the nodes too.
+    """
+
+    def __init__(self, default_runtime_s: int | None) -> None:
+        self._default_runtime_s = default_runtime_s
+        self._ground: dict[str, tuple[int, int, datetime | None]] | None = None
+        self._marks: dict[str, tuple[int, int]] = {}
+        self._flavors: dict[str, Flavor] = {}
+        self._types: dict[str, GpuType] = {}
+        self._hosts: dict[str, Host] = {}
+        self._states: dict[str, plan_input.NodeState] = {}
+        self.pools: dict[str, Pool] = {}
+        self.queues: list[Queue] = []
+        #: Those of the pools, in order of id.
+        self.nodes: dict[str, Node] = {}
+        self.node_states: tuple[plan_input.NodeState, ...] = ()
+        self.pool_states: tuple[plan_input.PoolState, ...] = ()
+        self.queue_states: tuple[plan_input.QueueState, ...] = ()
+
+    def forget(self) -> None:
+        """Read everything anew."""
+        self._ground, self._marks = None, {}
+
+    def follow(self, uow: UnitOfWork, marks: Marks) -> None:
+        """The state of the moment of these marks, which were read in the same transaction."""
+        whole = marks.ground != self._ground
+        if whole:
+            self._read_ground(uow)
+            self._marks, self.nodes, self._states = {}, {}, {}
+        changed = [ident for ident, mark in marks.nodes.items() if self._marks.get(ident) != mark]
+        gone = self._marks.keys() - marks.nodes.keys()
+        if whole or changed or gone:
+            before = {ident: _place(node) for ident, node in self.nodes.items()}
+            self.nodes = dict(self.nodes)  # whoever has the former one keeps it as it was
+            self._read_nodes(uow, changed, whole)
+            for ident in gone:
+                self.nodes.pop(ident, None)
+                self._states.pop(ident, None)
+            self.nodes = dict(sorted(self.nodes.items()))
+            self.node_states = tuple(
+                self._states[ident] for ident in self.nodes if ident in self._states
+            )
+            if whole or before != {ident: _place(node) for ident, node in self.nodes.items()}:
+                self._shape_pools()
+        self._ground, self._marks = marks.ground, marks.nodes
+
+    def _read_ground(self, uow: UnitOfWork) -> None:
+        self.pools = {pool.id: pool for pool in uow.pools.find(_POOLS, order=(("id", "asc"),))}
+        self._flavors = {row.id: row for row in uow.flavors.find()}
+        self._types = {row.name: row for row in uow.gpu_types.find()}
+        self._hosts = {row.id: row for row in uow.hosts.find()}
+        self.queues = uow.queues.find(order=(("id", "asc"),))
+        self.queue_states = tuple(
+            queue_state(queue, self.pools, self._default_runtime_s) for queue in self.queues
+        )
+
+    def _read_nodes(self, uow: UnitOfWork, changed: list[str], whole: bool) -> None:
+        """Nodes with their devices; where their hosts stand is known."""
+        rows = uow.nodes.find(_IN_SIZE) if whole else uow.nodes.get_many(changed)
+        mine = [node for node in rows if node.pool_id in self.pools]
+        held = (
+            Where("node_id", "notnull")
+            if whole
+            else Where("node_id", "in", [node.id for node in mine])
+        )
+        devices: dict[str, list[Device]] = {}
+        for device in uow.devices.find(held, order=(("ordinal", "asc"), ("id", "asc"))):
+            devices.setdefault(str(device.node_id), []).append(device)
+        for node in mine:
+            self.nodes[node.id] = node
+            if node.status in COMING or node.status == NodeStatus.ERROR:
+                self._states.pop(node.id, None)
+                continue
+            host = self._hosts.get(str(node.host_id))
+            self._states[node.id] = node_state(
+                node, self.pools[node.pool_id], devices.get(node.id, []), host
+            )
+
+    def _shape_pools(self) -> None:
+        by_pool: dict[str, list[Node]] = {}
+        for node in self.nodes.values():
+            by_pool.setdefault(node.pool_id, []).append(node)
+        self.pool_states = tuple(
+            pool_state(pool, self._flavors[pool.flavor_id], self._types, by_pool.get(pool.id, []))
+            for pool in self.pools.values()
+            if pool.flavor_id in self._flavors
+        )
+
+
+def _place(node: Node) -> tuple[str, str]:
+    return node.pool_id, node.status

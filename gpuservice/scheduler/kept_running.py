@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live attempts kept between passes: only those that changed are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from gpuservice.domain.jobspec import JobSpec
+from gpuservice.domain.ports_scheduling import LiveGang, Marks
+from gpuservice.domain.ports_store import UnitOfWork
+from gpuservice.planner import snapshot as plan_input
+from gpuservice.scheduler.running_state import held_milli, request_of, running_gangs
+
+
+class KeptRunning:
+    """The attempts, and the planner's view of them: the same objects while nothing changed."""
+
+    def __init__(self, protected_s: float) -> None:
+        self._protected_s = protected_s
+        self._marks: dict[str, tuple[int, int, int]] = {}
+        self._wants: dict[str, tuple[plan_input.Request, int]] = {}
+        self._states: dict[str, plan_input.RunningGang] = {}
+        #: By attempt, those too that hold nothing any more.
+        self.gangs: dict[str, LiveGang] = {}
+        #: Milli-GPUs by attempt.
+        self.held: dict[str, int] = {}
+        self.states: tuple[plan_input.RunningGang, ...] = ()
+
+    def forget(self) -> None:
+        """Read everything anew."""
+        self._marks = {}
+
+    def follow(self, uow: UnitOfWork, marks: Marks, specs: Mapping[str, JobSpec]) -> None:
+        """The state of the moment of these marks, which were read in the same transaction.
+
+        :param specs: of jobs, as far as they are known.
+        """
+        if marks.gangs == self._marks:
+            return
+        changed = [ident for ident, mark in marks.gangs.items() if self._marks.get(ident) != mark]
+        for kept in (self.gangs, self.held, self._states):
+            for ident in kept.keys() - marks.gangs.keys():
+                del kept[ident]
+        if changed:
+            self._read(uow, changed, specs)
+        self.states = tuple(self._states[ident] for ident in sorted(self._states))
+        self._marks = marks.gangs
+
+    def _read(
+        self, uow: UnitOfWork, changed: Collection[str], specs: Mapping[str, JobSpec]
+    ) -> None:
+        # More than half: all in one go.
+        some = None if 2 * len(changed) > len(self.gangs) else sorted(changed)
+        gangs, tasks = uow.scheduling.live_gangs(some), uow.scheduling.live_tasks(some)
+        self.gangs.update((gang.attempt_id, gang) for gang in gangs)
+        jobs = {gang.job_id for gang in self.gangs.values()}
+        self._wants = {ident: self._wants[ident] for ident in jobs & self._wants.keys()}
+        for ident in (jobs & specs.keys()) - self._wants.keys():
+            self._wants[ident] = _wanted(specs[ident])
+        missing = sorted(jobs - self._wants.keys())
+        for ident, spec in uow.scheduling.specs(missing).items():
+            self._wants[ident] = _wanted(JobSpec.from_dict(spec))
+        held = held_milli(tasks)
+        states = {
+            one.gang_id: one for one in running_gangs(gangs, tasks, self._wants, self._protected_s)
+        }
+        for gang in gangs:
+            ident = gang.attempt_id
+            if some is None and ident in self._states and self._states[ident] == states.get(ident):
+                continue  # read along with others
+            self.held[ident] = held.get(ident, 0)
+            self._states.pop(ident, None)
+            if ident in states:
+                self._states[ident] = states[ident]
+
+
+def _wanted(spec: JobSpec) -> tuple[plan_input.Request, int]:
+    return request_of(spec), spec.grace_period_s
