@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from gpuservice.domain.jobspec import JobSpec
@@ -39,7 +39,7 @@ def live_state(uow: UnitOfWork, snapshot: Snapshot, assumed_s: int) -> Live:
             gangs.setdefault(gang.job_id, []).append(gang)
         else:
             lost += 1
-    waiting = {row.id: row for row in uow.scheduling.waiting()}
+    waiting = {row.id: row for row in _without_held_elements(uow)}
     specs = {
         ident: JobSpec.from_dict(spec)
         for ident, spec in uow.scheduling.specs([*waiting]).items()
@@ -67,6 +67,19 @@ def live_state(uow: UnitOfWork, snapshot: Snapshot, assumed_s: int) -> Live:
         else:
             jobs.append(time.waiting(waiting[ident], specs[ident], known))
     return Live(tuple(jobs), tuple(begun), {"held": len(held), "on_lost_nodes": lost})
+
+
+def _without_held_elements(uow: UnitOfWork) -> list[WaitingJob]:
+    """The waiting jobs with the elements that are not held; those of which all are, as held."""
+    held = uow.elements.held()
+    rows = []
+    for row in uow.scheduling.waiting():
+        left = row.waiting_elements - held.get(row.id, 0)
+        if left <= 0:
+            rows.append(replace(row, on_hold=True))
+        else:
+            rows.append(replace(row, waiting_elements=left))
+    return rows
 
 
 class _Time:

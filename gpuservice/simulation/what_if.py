@@ -137,12 +137,22 @@ def difference(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str,
 
 def changed_policy(policy: Policy, change: Mapping[str, Any]) -> Policy:
     """The policy with some values of ``[scheduler]`` set anew."""
-    values = {_RENAMED.get(name, name): value for name, value in change.items()}
-    if "preempt" in values:
-        values["preempt"] = frozenset(values["preempt"])
-    if "due_times" in values:
-        values["due"] = (policy.due or DueTimes()) if values.pop("due_times") else None
-    return replace(policy, **values)
+    values: dict[str, Any] = {}
+    due, weights = dict[str, float](), dict[str, float]()
+    for name, value in change.items():
+        if name.startswith("weight_"):
+            weights[name.removeprefix("weight_")] = value
+        elif name.startswith("due_") and name != "due_times":
+            due[name.removeprefix("due_")] = value
+        elif name == "preempt":
+            values[name] = frozenset(value)
+        elif name != "due_times":
+            values[_RENAMED.get(name, name)] = value
+    if change.get("due_times", policy.due is not None):
+        values["due"] = replace(policy.due or DueTimes(), **due)
+    else:
+        values["due"] = None
+    return replace(policy, weights=replace(policy.weights, **weights), **values)
 
 
 def changed_cluster(material: Material) -> tuple[Cluster, Opening]:

@@ -86,6 +86,21 @@ _POLICY = record(
     lost_s=_SECONDS,
     defragment=_YES_NO,
     usage_half_life_s=_number(1, 315_360_000),
+    **dict.fromkeys(
+        (
+            "due_gang_backlog",
+            "due_gang_limit",
+            "due_small_backlog",
+            "due_small_running",
+            "due_calm",
+        ),
+        _number(0, 1_000_000),
+    ),
+    **dict.fromkeys(
+        ("weight_age", "weight_fairshare", "weight_size", "weight_priority"),
+        _number(0, 1_000_000_000),
+    ),
+    weight_age_max_s=_number(1, 315_360_000),
 )
 _DELTA = whole(-100_000, 100_000)
 _CHANGE = record(

@@ -11,6 +11,7 @@ from api_answers import one
 from api_world import Client, World, error_of
 from fake_node import place
 
+from gpuservice.api.schemas.simulations import SIMULATION_CREATE
 from gpuservice.conductor.deps import Deps
 from gpuservice.conductor.simulations import LEFT, Simulations
 from gpuservice.domain.ports_store import TaskEnd
@@ -19,6 +20,7 @@ from gpuservice.planner.snapshot import Policy
 from gpuservice.scheduler.collect import Collector
 from gpuservice.simulation.child import Bounds, ProcessSimulator, own_program
 from gpuservice.simulation.gathering import Gathering
+from gpuservice.simulation.what_if import changed_policy
 
 PATIENCE_S = 60.0
 
@@ -235,6 +237,16 @@ def test_a_process_that_stops_in_good_order_gives_it_back(world, cluster, admin)
     assert run.stopped and status(admin, ident) == ("queued", 0)
     pipeline(world, Endless(), "two").step()
     assert status(admin, ident)[0] == "running"
+
+
+def test_a_policy_says_what_the_configuration_can_say(world):
+    fields = SIMULATION_CREATE["properties"]["simulation"]["properties"]["change"]["properties"]
+    policy = fields["policy"]["properties"]
+    assert set(policy) <= set(world.conf.scheduler)
+    for name, schema in policy.items():
+        kind = schema["type"]
+        value = {"array": ["reclaim"], "boolean": True}.get(kind) or schema.get("enum", [2])[0]
+        assert changed_policy(Policy(), {name: value}) is not None
 
 
 @pytest.mark.parametrize(

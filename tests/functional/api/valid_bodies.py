@@ -185,6 +185,8 @@ BODIES: dict[str, Any] = {
                     "lost_s": 600,
                     "defragment": False,
                     "usage_half_life_s": 604800,
+                    "due_gang_backlog": 1.6,
+                    "weight_age": 1000,
                 },
             },
         }

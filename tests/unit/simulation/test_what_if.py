@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuservice.planner.snapshot import Policy, QueueState, TaskPlacement
+from gpuservice.planner.snapshot import DueTimes, Policy, QueueState, TaskPlacement
 from gpuservice.simulation.cluster import from_spec
 from gpuservice.simulation.faults import InputFault
 from gpuservice.simulation.opening import Begun, Opening
@@ -174,7 +174,10 @@ def test_a_policy_by_the_names_of_the_configuration() -> None:
     assert (changed.order, changed.protected_s, changed.preempt, changed.due) == (
         "fifo", 5.0, frozenset({"reclaim"}), None,
     )  # fmt: skip
-    assert changed_policy(changed, {"due_times": True}).due is not None
+    assert changed_policy(changed, {"due_times": True}).due == DueTimes()
+    more = changed_policy(Policy(), {"due_calm": 0.5, "weight_age": 7.0})
+    assert more.due == replace(DueTimes(), calm=0.5) and more.weights.age == 7.0
+    assert changed_policy(changed, {"due_calm": 0.5}).due is None
 
 
 def test_the_same_material_gives_the_same_figures() -> None:
