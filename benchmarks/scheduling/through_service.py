@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import threading
 import time
@@ -249,4 +250,6 @@ def _words(process: psutil.Process) -> str:
 
 
 if __name__ == "__main__":
+    # Whoever is told to go ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
