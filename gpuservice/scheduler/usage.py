@@ -182,11 +182,15 @@ class Reading:
         return sums
 
     def _ratio_from_store(self, uow: UnitOfWork, now: float) -> float:
-        """Sums of run times over sums of limits; 1 where nothing is known (or clocks disagree)."""
+        """Sums of run times over sums of limits, what ended just now included; 1 where nothing is
+        known (or clocks disagree)."""
         at = uow.now()
         sums = [_at(one, at, self._half_life) for one in uow.usage.histories()]
-        limits = sum(one.limit_s for one in sums)
-        return min(sum(one.run_s for one in sums) / limits, 1.0) if limits > 0.0 else 1.0
+        since = uow.usage.mark(LIMITS) or (at - timedelta(seconds=TAIL_S), "")
+        tail = uow.usage.ended_runs(since, at, BATCH)
+        limits = sum(one.limit_s for one in sums) + sum(run.limit_s for run in tail)
+        took = sum(one.run_s for one in sums) + sum(run.run_s for run in tail)
+        return min(took / limits, 1.0) if limits > 0.0 else 1.0
 
 
 def _at(one: HistorySum, at: datetime, half_life: float) -> HistorySum:

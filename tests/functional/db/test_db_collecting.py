@@ -239,3 +239,23 @@ def test_everything_is_read_anew_now_and_then(
     assert store.read(kept.collect).snapshot.pending[0].due == due.timestamp()
     assert WHOLE_EVERY_S > 0.0
     assert changes.where.nodes
+
+
+def test_what_limits_are_worth_is_learned_at_once(store: DatabaseStore) -> None:
+    """Due times of a burst need it within the burst, not when it is reckoned in."""
+    changes = begin(store, 1)
+    node = changes.where.nodes[0].id
+    now = datetime.now(UTC)
+
+    def work(uow: Any) -> None:
+        job = submit(uow, max_runtime_s=100)
+        gang = start(uow, job, [(node, [Share(changes.where.devices[node][0], 1000)])])
+        end(uow, gang)
+        ended = {"outcome": "succeeded", "started_at": now - timedelta(seconds=30)}
+        uow.attempts.change(gang.id, {**ended, "ended_at": now - timedelta(seconds=5)})
+
+    kept = Collector(DEFAULTS, SETTINGS)
+    assert store.read(kept.collect).snapshot.limit_ratio == 1.0
+    store.write(work)
+    kept.forget()
+    assert store.read(kept.collect).snapshot.limit_ratio == pytest.approx(0.25)
