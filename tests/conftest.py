@@ -15,8 +15,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     database=None,
     print_blob=True,
+    derandomize=True,  # the same examples on every machine; the long profiles look for new ones
 )
 settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=25)
-settings.register_profile("deep", parent=settings.get_profile("default"), max_examples=2000)
-settings.register_profile("nightly", parent=settings.get_profile("default"), max_examples=5000)
+for name, examples in (("deep", 2000), ("nightly", 5000)):
+    settings.register_profile(
+        name, parent=settings.get_profile("default"), max_examples=examples, derandomize=False
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
