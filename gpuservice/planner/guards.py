@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gpuservice.planner.bookings import Bookings, Use
-from gpuservice.planner.capacity import PLENTY, device_slots
+from gpuservice.planner.capacity import PLENTY
 from gpuservice.planner.holds import FOREVER, Hold, Holdings
 from gpuservice.planner.ledger import Floats, Ints, Ledger
 from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
@@ -92,29 +92,19 @@ class Guards:
         at = late + rows.start
         if self._stale:
             self._settle(at.tolist())
-        gpus = request.whole or int(request.shared and a_device_each)
-        each = (gpus, request.vcpus, request.memory_mib)
+        each = (request.whole or int(request.shared), request.vcpus, request.memory_mib)
         room = np.full(late.shape, PLENTY, dtype=np.int64)
         for column, need in enumerate(each):
             if need:
-                room = np.minimum(room, np.maximum(self._spare[at, column], 0) // need)
+                left = np.maximum(self._spare[at, column], 0) // need
+                if column == 0 and request.shared and not a_device_each:
+                    left = left * PLENTY
+                room = np.minimum(room, left)
         self._what_ends_between(at, room, each, end)
-        if request.shared and not a_device_each:
-            shares = [self._shares(row, request, project, end) for row in at.tolist()]
-            room = np.minimum(room, np.array(shares, dtype=np.int64))
         if self._ledger.layout.alone[pool]:
             room[self._for_another(at, project, end)] = 0
         kept[late] = np.minimum(slots[late], room)
         return kept
-
-    def _shares(self, row: int, request: Request, project: int, end: float) -> int:
-        """Shares that a node has room for: any number where a device is left, else those of
-        devices that nothing booked counts on, since they are not free by then."""
-        moments = [(at, spare) for at, spare in self._moments[row] if at < end]
-        if all(spare[0] > 0 for _, spare in moments):
-            return PLENTY
-        slots = device_slots(self._ledger, request, np.array([row], dtype=np.int64), project)[0]
-        return int(slots[self._base[row] > moments[-1][0]].sum())
 
     def _for_another(self, at: Ints, project: int, end: float) -> list[int]:
         """Which of the nodes another project has to itself before ``end``."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuservice.planner.eviction import Returned, Search
-from gpuservice.planner.holds import ALREADY, end_of
+from gpuservice.planner.holds import end_of
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Preemption
@@ -46,7 +46,6 @@ class Preempting:
     _vain: set[tuple[int, int, int, bool, str]] = field(default_factory=set)
     _lowest: dict[str, int] | None = None
     _victims: list[Gang] | None = None
-    _borrowed: dict[tuple[str, str], int] = field(default_factory=dict)  # (queue, GPU type)
 
     # -- who might -------------------------------------------------------------------------
     def may(self, rows: Ints) -> Bools:
@@ -181,17 +180,18 @@ class Preempting:
         ]
         if why == "reclaim":
             cohort = world.queues[job.queue_id].cohort
-            with self.state.taken.lifted(ALREADY):  # what is only promised is not borrowed yet
-                self._borrowed = {
-                    (queue.id, kind): world.quotas.borrowed(queue.id, kind)
-                    for queue in world.queues.values()
-                    if queue.cohort == cohort and queue.id != job.queue_id
-                    for kind in queue.nominal
-                }
+            lends = {
+                queue.id
+                for queue in world.queues.values()
+                if queue.cohort == cohort
+                and queue.id != job.queue_id
+                and any(world.quotas.borrowed(queue.id, kind) for kind in queue.nominal)
+            }
             return [
                 one
                 for one in left
-                if any(self._borrowed.get((one.gang.queue_id, kind)) for kind in one.by_type)
+                if one.gang.queue_id in lends
+                and any(world.quotas.borrowed(one.gang.queue_id, kind) for kind in one.by_type)
             ]
         own = [one for one in left if one.gang.queue_id == job.queue_id]
         if why == "priority":
@@ -271,8 +271,8 @@ class Preempting:
 
     def _still_borrows(self, gang: Gang, returned: Returned) -> bool:
         """Whether the gang's queue is above its nominal after others have given back theirs."""
-        keys = [(gang.gang.queue_id, kind) for kind in gang.by_type]
-        return any(self._borrowed.get(key, 0) > returned(key) for key in keys)
+        quotas, queue = self.state.world.quotas, gang.gang.queue_id
+        return any(quotas.borrowed(queue, kind) > returned((queue, kind)) for kind in gang.by_type)
 
     def _smallest(
         self, job: PendingJob, shape: Shape, chosen: list[Gang], eligible: list[Gang], why: str
@@ -300,12 +300,10 @@ class Preempting:
         self, job: PendingJob, shape: Shape, gone: list[Gang], eligible: list[Gang]
     ) -> Tasks | None:
         """There is room, but the cohort's nominal is lent out: more have to give it back."""
-
-        def returned(key: tuple[str, str]) -> int:
-            return sum(one.by_type.get(key[1], 0) for one in gone if one.gang.queue_id == key[0])
-
         for gang in sorted(eligible, key=lambda one: (self._cost(one), one.gang.gang_id)):
-            if gang in gone or not self._still_borrows(gang, returned):
+            if gang in gone or not any(
+                self.state.world.quotas.borrowed(gang.gang.queue_id, kind) for kind in gang.by_type
+            ):
                 continue
             self._away(gang, gone)
             tasks = self._fits(job, shape)

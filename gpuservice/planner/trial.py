@@ -43,7 +43,7 @@ class Trial:
         options, word = self._options(job, shape, request, end)
         kept = self._kept(job, request, options, end)
         tasks = place_in(self.world.ledger, request, kept, spread)
-        if tasks is None and request.shared and self.future.booked.of:
+        if tasks is None and request.shared and request.count > 1 and self.future.booked.of:
             tasks = self._close_together(job, request, options, end, spread)
         if tasks is not None:
             return Tried(tasks)
