@@ -131,13 +131,6 @@ def fill_up(session: Session, hosts: list[NodeState], in_queues: int) -> list[st
     return names
 
 
-def _read(made: Plan) -> Plan:
-    """The plan, the reasons of a page of its line read."""
-    for entry in made.waiting[:READ]:
-        _ = entry.reasons[0].detail
-    return made
-
-
 def fill(count: int = 500, waiting: int = 4000, kinds: int = 200, in_queues: int = 6) -> Decide:
     """Mixed jobs on free hosts."""
     hosts = nodes(count)
@@ -145,7 +138,7 @@ def fill(count: int = 500, waiting: int = 4000, kinds: int = 200, in_queues: int
                       Policy())  # fmt: skip
     for job in jobs(waiting, [one for one in shapes(kinds) if one.whole < 8], in_queues):
         session.submit(job)
-    return lambda: session.plan(NOW)
+    return lambda: session.plan(NOW, reasons=READ)
 
 
 def _busy(

@@ -28,9 +28,6 @@ import numpy as np
 from benchmarks.scheduling import decision_cases as cases
 from gpuservice.planner.plan_types import Plan
 
-#: Reasons of so many jobs are read: a page of a list.
-READ = 100
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -73,12 +70,6 @@ def measure(case: Case, repeat: int) -> tuple[float, Plan]:
         made = decide()
         best = min(best, 1000 * (time.process_time() - began))
     return best, made
-
-
-def read_reasons(made: Plan) -> None:
-    """Read what a page of the list of waiting jobs shows."""
-    for entry in made.waiting[:READ]:
-        _ = entry.reasons[0].detail
 
 
 def figures(names: Iterable[str], repeat: int) -> dict[str, dict[str, object]]:

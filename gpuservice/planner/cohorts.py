@@ -111,13 +111,6 @@ class QueueQuotas:
         share = self._shares.get((queue_id, gpu_type))
         return 0 if share is None else max(share.nominal - share.used, 0)
 
-    def short(self, queue_id: str, gpu_type: str, milli: int) -> int:
-        """Milli-GPUs of the cohort that others must give back before the queue may take so
-        many within its nominal."""
-        if (queue_id, gpu_type) not in self._shares:
-            return 0
-        return max(0, milli - self._lent(queue_id, gpu_type))
-
     def borrowed(self, queue_id: str, gpu_type: str) -> int:
         """Milli-GPUs that the queue uses beyond its nominal."""
         share = self._shares.get((queue_id, gpu_type))

@@ -72,11 +72,9 @@ class Holdings:
         self._layout = layout
         self.rows: list[dict[str, Hold]] = [{} for _ in layout.nodes]
         self.free_at: Floats = np.where(layout.healthy, ALREADY, FOREVER)
-        self.ends: dict[str, float] = {}
 
     def add(self, gang_id: str, tasks: Iterable[TaskPlacement], end: float) -> None:
         """A gang holds its places until ``end``."""
-        self.ends[gang_id] = end
         for row, hold in holds_by_row(self._layout, tasks, end):
             self.rows[row][gang_id] = hold
             for column, _ in hold.shares:
@@ -85,7 +83,6 @@ class Holdings:
 
     def remove(self, gang_id: str, tasks: Iterable[TaskPlacement]) -> None:
         """A gang is gone."""
-        self.ends.pop(gang_id, None)
         for row in {self._layout.node_row.get(task.node_id) for task in tasks} - {None}:
             assert row is not None
             self.rows[row].pop(gang_id, None)

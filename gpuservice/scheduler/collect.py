@@ -18,9 +18,9 @@ from gpuservice.domain.quota import UNLIMITED
 from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import QueueStatus
 from gpuservice.planner import snapshot as plan_input
+from gpuservice.planner.requests import request_of
 from gpuservice.scheduler.kept_cluster import KeptCluster
 from gpuservice.scheduler.kept_running import KeptRunning
-from gpuservice.scheduler.running_state import request_of
 from gpuservice.scheduler.usage import Reading
 
 #: So often (seconds) everything is read anew, whatever the marks say.

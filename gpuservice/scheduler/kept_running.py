@@ -9,7 +9,8 @@ from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_scheduling import LiveGang, Marks
 from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.planner import snapshot as plan_input
-from gpuservice.scheduler.running_state import held_milli, request_of, running_gangs
+from gpuservice.planner.requests import request_of
+from gpuservice.scheduler.running_state import held_milli, running_gangs
 
 
 class KeptRunning:

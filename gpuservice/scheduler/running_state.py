@@ -6,26 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_scheduling import LiveGang, LiveTask
 from gpuservice.domain.states import AttemptStatus
 from gpuservice.planner import snapshot as plan_input
-
-
-def request_of(spec: JobSpec) -> plan_input.Request:
-    """The planner's shape of a spec."""
-    return plan_input.Request(
-        count=spec.count,
-        min_count=spec.min_count,
-        gpu_milli=spec.gpu_milli,
-        gpu_memory_mib=spec.gpu_memory_mib,
-        gpu_types=spec.gpu_types,
-        min_gpu_memory_mib=spec.min_gpu_memory_mib,
-        vcpus=spec.vcpus,
-        memory_mib=spec.memory_mib,
-        within=spec.within,
-        required=spec.required,
-    )
 
 
 def held_milli(tasks: Sequence[LiveTask]) -> dict[str, int]:

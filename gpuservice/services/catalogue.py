@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpuservice.domain.context import Caller, cause_of
 from gpuservice.domain.errors import Conflict, Invalid, NotFound, UnknownReference
@@ -31,6 +31,20 @@ def frozen(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if name in _TUPLES else value for name, value in values.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Noun(Generic[T]):
+    """What the rows of one table are called, in events and in sentences."""
+
+    row: Callable[..., T]
+    of: Callable[[UnitOfWork], Repository[T]]
+    event: str
+    word: str
+
+
+GPU_TYPE = Noun(GpuType, lambda uow: uow.gpu_types, "gpu_type", "GPU type")
+FLAVOR = Noun(Flavor, lambda uow: uow.flavors, "flavor", "flavor")
+
+
 class Catalogue:
     """What all nouns here share."""
 
@@ -44,6 +58,50 @@ class Catalogue:
             return rows.page(page), total
 
         return self.deps.store.read(work)
+
+    def _create(
+        self,
+        caller: Caller,
+        noun: Noun[T],
+        body: Mapping[str, Any],
+        once: Once,
+        check: Callable[[UnitOfWork], None] = lambda uow: None,
+    ) -> T:
+        """Make one, under its key once."""
+
+        def work(uow: UnitOfWork) -> T:
+            once.begin(uow)
+            check(uow)
+            ident, now = self.deps.ids.new(), uow.now()
+            row = noun.row(id=ident, created_at=now, updated_at=now, **frozen(body))
+            noun.of(uow).add(row)
+            self._note(uow, caller, f"{noun.event}.create", noun.event, ident)
+            once.keep(uow, row)
+            return row
+
+        return self.deps.store.write(work)
+
+    def _change(
+        self,
+        caller: Caller,
+        noun: Noun[T],
+        ident: str,
+        patch: Mapping[str, Any],
+        generation: int | None,
+        check: Callable[[UnitOfWork, T], None] = lambda uow, row: None,
+    ) -> T:
+        """Change one, of the generation that the caller knows."""
+
+        def work(uow: UnitOfWork) -> T:
+            row = found(noun.of(uow), ident, noun.word, lock=True)
+            check_generation(row, generation)
+            check(uow, row)
+            noun.of(uow).change(ident, frozen(patch), edit=True)
+            detail = {"fields": sorted(patch)}
+            self._note(uow, caller, f"{noun.event}.change", noun.event, ident, detail)
+            return found(noun.of(uow), ident, noun.word)
+
+        return self.deps.store.write(work)
 
     def _note(
         self,
@@ -81,34 +139,18 @@ class GpuTypes(Catalogue):
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> GpuType:
         """Make one."""
-
-        def work(uow: UnitOfWork) -> GpuType:
-            once.begin(uow)
-            row = GpuType(
-                id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), **frozen(body)
-            )
-            uow.gpu_types.add(row)
-            self._note(uow, caller, "gpu_type.create", "gpu_type", row.id)
-            once.keep(uow, row)
-            return row
-
-        return self.deps.store.write(work)
+        return self._create(caller, GPU_TYPE, body, once)
 
     def change(
         self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
     ) -> GpuType:
         """Change one."""
 
-        def work(uow: UnitOfWork) -> GpuType:
-            row = found(uow.gpu_types, ident, "GPU type", lock=True)
-            check_generation(row, generation)
+        def check(uow: UnitOfWork, row: GpuType) -> None:
             if "partitions" in patch:
                 _check_unused(uow, row, patch["partitions"])
-            uow.gpu_types.change(ident, frozen(patch), edit=True)
-            self._note(uow, caller, "gpu_type.change", "gpu_type", ident, {"fields": sorted(patch)})
-            return found(uow.gpu_types, ident, "GPU type")
 
-        return self.deps.store.write(work)
+        return self._change(caller, GPU_TYPE, ident, patch, generation, check)
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> None:
         """Delete one that no flavor or device uses."""
@@ -241,33 +283,13 @@ class Flavors(Catalogue):
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Flavor:
         """Make one of a known GPU type."""
-
-        def work(uow: UnitOfWork) -> Flavor:
-            once.begin(uow)
-            self._check_type(uow, body)
-            row = Flavor(
-                id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), **frozen(body)
-            )
-            uow.flavors.add(row)
-            self._note(uow, caller, "flavor.create", "flavor", row.id)
-            once.keep(uow, row)
-            return row
-
-        return self.deps.store.write(work)
+        return self._create(caller, FLAVOR, body, once, lambda uow: self._check_type(uow, body))
 
     def change(
         self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
     ) -> Flavor:
         """Change price, access or name; what nodes are made of is fixed."""
-
-        def work(uow: UnitOfWork) -> Flavor:
-            row = found(uow.flavors, ident, "flavor", lock=True)
-            check_generation(row, generation)
-            uow.flavors.change(ident, frozen(patch), edit=True)
-            self._note(uow, caller, "flavor.change", "flavor", ident, {"fields": sorted(patch)})
-            return found(uow.flavors, ident, "flavor")
-
-        return self.deps.store.write(work)
+        return self._change(caller, FLAVOR, ident, patch, generation)
 
     def delete(self, caller: Caller, ident: str, generation: int | None) -> None:
         """Delete one that no pool uses."""

@@ -11,9 +11,11 @@ from gpuservice.domain.errors import Conflict
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.ports_store import Page, UnitOfWork, Where
 from gpuservice.domain.work import Cohort
-from gpuservice.services.catalogue import Catalogue, frozen
+from gpuservice.services.catalogue import Catalogue, Noun
 from gpuservice.services.idempotency import Once
 from gpuservice.services.visibility import check_generation, found
+
+COHORT = Noun(Cohort, lambda uow: uow.cohorts, "cohort", "cohort")
 
 
 class Cohorts(Catalogue):
@@ -29,34 +31,18 @@ class Cohorts(Catalogue):
 
     def create(self, caller: Caller, body: Mapping[str, Any], once: Once) -> Cohort:
         """Make one; it has no queues yet."""
-
-        def work(uow: UnitOfWork) -> Cohort:
-            once.begin(uow)
-            row = Cohort(
-                id=self.deps.ids.new(), created_at=uow.now(), updated_at=uow.now(), **frozen(body)
-            )
-            uow.cohorts.add(row)
-            self._note(uow, caller, "cohort.create", "cohort", row.id)
-            once.keep(uow, row)
-            return row
-
-        return self.deps.store.write(work)
+        return self._create(caller, COHORT, body, once)
 
     def change(
         self, caller: Caller, ident: str, patch: Mapping[str, Any], generation: int | None
     ) -> Cohort:
         """Change name or projects."""
 
-        def work(uow: UnitOfWork) -> Cohort:
-            row = found(uow.cohorts, ident, "cohort", lock=True)
-            check_generation(row, generation)
+        def check(uow: UnitOfWork, row: Cohort) -> None:
             if "projects" in patch:
                 _check_projects(uow, row, patch["projects"])
-            uow.cohorts.change(ident, frozen(patch), edit=True)
-            self._note(uow, caller, "cohort.change", "cohort", ident, {"fields": sorted(patch)})
-            return found(uow.cohorts, ident, "cohort")
 
-        row = self.deps.store.write(work)
+        row = self._change(caller, COHORT, ident, patch, generation, check)
         self.deps.hints.send(Hint("jobs"))
         return row
 

@@ -11,9 +11,10 @@ from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_scheduling import WaitingJob
 from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.domain.work import Job
+from gpuservice.planner.requests import request_of
 from gpuservice.planner.snapshot import QueueState, RunningGang, Snapshot
 from gpuservice.simulation.opening import Begun
-from gpuservice.simulation.recorded import ONE_SECOND, shape_of
+from gpuservice.simulation.recorded import ONE_SECOND
 from gpuservice.simulation.workload import WorkloadJob, moment
 
 
@@ -140,7 +141,7 @@ class _Time:
             name=job.id,
             submit_s=0.0,
             duration_s=needs if rest else moment(ran + max(self.left(one) for one in gangs)),
-            request=shape_of(JobSpec.from_dict(job.spec)),
+            request=request_of(JobSpec.from_dict(job.spec)),
             project=job.project_id,
             queue=job.queue_id,
             user=job.user_id,
@@ -159,7 +160,7 @@ class _Time:
             name=row.id,
             submit_s=0.0,
             duration_s=self.needs(row.max_runtime_s, row.queue_id),
-            request=shape_of(spec),
+            request=request_of(spec),
             project=row.project_id,
             queue=row.queue_id,
             user=row.user_id,

@@ -11,7 +11,7 @@ from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import JOB_ENDED, JobStatus
 from gpuservice.domain.work import Attempt, Job
-from gpuservice.planner.snapshot import Request
+from gpuservice.planner.requests import request_of
 from gpuservice.simulation.faults import InputFault
 from gpuservice.simulation.workload import WorkloadJob, moment
 
@@ -84,7 +84,7 @@ def _job(job: Job, since: datetime, ran: float, kept: set[str]) -> WorkloadJob:
         name=PREFIX + job.id,
         submit_s=submit,
         duration_s=max(ONE_SECOND, moment(ran)),
-        request=shape_of(spec),
+        request=request_of(spec),
         project=job.project_id,
         queue=job.queue_id,
         user=job.user_id,
@@ -101,20 +101,4 @@ def _job(job: Job, since: datetime, ran: float, kept: set[str]) -> WorkloadJob:
         ),
         deadline_s=deadline,
         outcome="failed" if failed else "succeeded",
-    )
-
-
-def shape_of(spec: JobSpec) -> Request:
-    """The planner's request of a spec."""
-    return Request(
-        count=spec.count,
-        min_count=spec.min_count,
-        gpu_milli=spec.gpu_milli,
-        gpu_memory_mib=spec.gpu_memory_mib,
-        gpu_types=spec.gpu_types,
-        min_gpu_memory_mib=spec.min_gpu_memory_mib,
-        vcpus=spec.vcpus,
-        memory_mib=spec.memory_mib,
-        within=spec.within,
-        required=spec.required,
     )

@@ -43,7 +43,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What watches a job asks again at once."""
     monkeypatch.setattr(job_logs, "_POLL_S", 0.01)
-    monkeypatch.setattr("gpuservice.clients.sdk.v1._jobs.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("gpuservice.clients.sdk.v1._waiting.time.sleep", lambda seconds: None)
 
 
 @pytest.fixture

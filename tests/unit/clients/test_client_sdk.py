@@ -9,7 +9,7 @@ from openstack import exceptions
 
 from gpuservice.clients import sdk
 from gpuservice.clients.sdk.service import identity_headers
-from gpuservice.clients.sdk.v1 import _jobs, _logs
+from gpuservice.clients.sdk.v1 import _logs, _waiting
 from gpuservice.clients.sdk.v1._base import etag
 from gpuservice.clients.sdk.v1._logs import LogStream
 
@@ -329,7 +329,7 @@ def test_wait_for_job(api, gpu):
 
 
 def test_wait_for_job_gives_up(api, gpu, monkeypatch):
-    monkeypatch.setattr(_jobs.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(_waiting.time, "sleep", lambda seconds: None)
     api.on("GET", f"/v1/jobs/{JOB_ID}", Answer(body={"job": JOB}))
     with pytest.raises(exceptions.ResourceTimeout, match="still queued"):
         gpu.wait_for_job(JOB_ID, timeout_s=0.0)

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import time
 import urllib.parse
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import requests
-from openstack import exceptions, proxy
+from openstack import proxy
 
 from gpuservice.clients.sdk.errors import raise_for
+from gpuservice.clients.sdk.v1._waiting import until_ended
 from gpuservice.clients.sdk.v1.event import Event
 from gpuservice.clients.sdk.v1.job import Artifact, Attempt, Element, Job
 
@@ -145,16 +145,5 @@ class JobsMixin(proxy.Proxy):
         :param seen: called with the job after each look.
         :raises openstack.exceptions.ResourceTimeout: after ``timeout_s``.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
         ident = self._get_resource(Job, job).id
-        while True:
-            current = self.get_job(ident)
-            if seen is not None:
-                seen(current)
-            if current.is_ended:
-                return current
-            if until is not None and time.monotonic() >= until:
-                raise exceptions.ResourceTimeout(
-                    f"The job {ident} is still {current.status} after {timeout_s:g} s."
-                )
-            time.sleep(interval_s)
+        return until_ended(lambda: self.get_job(ident), "job", timeout_s, interval_s, seen)

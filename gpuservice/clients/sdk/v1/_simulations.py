@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from openstack import exceptions, proxy
+from openstack import proxy
 
+from gpuservice.clients.sdk.v1._waiting import until_ended
 from gpuservice.clients.sdk.v1.simulation import Simulation
 
 
@@ -55,16 +55,7 @@ class SimulationsMixin(proxy.Proxy):
         :param seen: called with the simulation after each look.
         :raises openstack.exceptions.ResourceTimeout: after ``timeout_s``.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
         ident = self._get_resource(Simulation, simulation).id
-        while True:
-            current = self.get_simulation(ident)
-            if seen is not None:
-                seen(current)
-            if current.is_ended:
-                return current
-            if until is not None and time.monotonic() >= until:
-                raise exceptions.ResourceTimeout(
-                    f"The simulation {ident} is still {current.status} after {timeout_s:g} s."
-                )
-            time.sleep(interval_s)
+        return until_ended(
+            lambda: self.get_simulation(ident), "simulation", timeout_s, interval_s, seen
+        )
