@@ -72,6 +72,8 @@ def beating(core: bootstrap.Core, binary: str) -> Iterator[None]:
             )
         except Busy as busy:
             LOG.info("The end of the process is not written down: %s", busy.detail)
+        except Exception:  # it ended all the same: its row says so when the beats stay away
+            LOG.exception("The end of the process is not written down")
 
 
 class BeatingApplication:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuservice.conductor.deps import Deps
-from gpuservice.domain.errors import Invalid
+from gpuservice.domain.errors import Busy, Invalid
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.simulations import Simulation, SimulationRun, SimulationStatus
 
@@ -58,7 +58,10 @@ class Simulations:
             return
         hand.run.stop()
         waits = {"status": SimulationStatus.QUEUED, "progress": 0, "started_at": None}
-        self._deps.store.write(lambda uow: self._let_go(uow, hand.token, hand.ident, waits))
+        try:
+            self._deps.store.write(lambda uow: self._let_go(uow, hand.token, hand.ident, waits))
+        except Busy as busy:  # whoever takes the lease after it ends the row
+            LOG.info("The simulation %s is left behind: %s", hand.ident, busy.detail)
 
     # -- begin
 

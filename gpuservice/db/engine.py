@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import time
 from typing import Any
 
 import sqlalchemy
 from oslo_config import cfg
-from oslo_db.exception import DBConnectionError
+from oslo_db.exception import DBConnectionError, DBError
 from oslo_db.sqlalchemy import engines, exc_filters
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.dialects.postgresql import psycopg2
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, OperationalError
 
 from gpuservice.domain.errors import Misconfigured
+
+LOG = logging.getLogger(__name__)
 
 #: How long a writer waits for another one on SQLite before it is told that the file is busy.
 SQLITE_BUSY_MS = 5000
@@ -23,6 +27,16 @@ SQLITE_BUSY_MS = 5000
 IDLE_S = 0.5
 #: Execution option that marks a transaction as writing (SQLite then begins IMMEDIATE).
 WRITING = "gpuservice_writing"
+#: What PostgreSQL answers while it starts, ends or serves too many; other FATAL answers (a user
+#: or a database that it does not know) stay what they are.
+_PASSES = (
+    "starting up",
+    "shutting down",
+    "in recovery",
+    "administrator command",
+    "too many",
+    "connection slots",
+)
 
 
 def create_engine_from(conf: cfg.ConfigOpts) -> Engine:
@@ -55,7 +69,9 @@ def create_engine(
     except ValueError:
         # What it says may be a part of the password.
         said = "it is no URL; is the port a number, and are / # ? @ in the password escaped?"
-    except (ArgumentError, ImportError, DBConnectionError) as error:
+    except (OperationalError, DBError) as error:
+        said = _first_line(error)
+    except (ArgumentError, ImportError) as error:
         said = str(error)
     name = url.partition("://")[0] if "://" in url else "of no kind"
     raise Misconfigured(f"[database] connection cannot be used ({name}): {said}")
@@ -71,17 +87,54 @@ def _create_engine(
         max_pool_size=pool_size,
         max_overflow=max_overflow,
         pool_timeout=30,
-        max_retries=max_retries,
-        retry_interval=retry_interval,
+        max_retries=0,  # below: oslo.db does not know how newer clients of PostgreSQL say it
         thread_checkin=False,
         mysql_sql_mode="TRADITIONAL",
     )
+    _connect_once(engine, max_retries, retry_interval)
     _try_when_idle(engine)
     if engine.dialect.name in ("mysql", "mariadb"):
         event.listen(engine, "connect", _read_committed)
     if engine.dialect.driver == "psycopg2":
         _batch_updates(engine)
     return engine
+
+
+def _connect_once(engine: Engine, max_retries: int, retry_interval: int) -> None:
+    """Wait for the database: a first connection, tried so often (-1: for ever; 0: not at all).
+
+    :raises OperationalError: when the last try failed, or the database refuses such a user.
+    :raises DBConnectionError: likewise.
+    """
+    for tried in itertools.count(1):
+        if 0 <= max_retries < tried:
+            return
+        try:
+            engine.connect().close()
+            return
+        except (OperationalError, DBConnectionError) as error:
+            if tried == max_retries or not _may_pass(engine, error):
+                raise
+            LOG.warning("The database cannot be reached yet: %s", _first_line(error))
+        time.sleep(retry_interval)
+
+
+def _may_pass(engine: Engine, error: Exception) -> bool:
+    """Whether a connection that failed so may come about later."""
+    if isinstance(error, DBConnectionError):
+        return True
+    if engine.dialect.name != "postgresql":
+        return False
+    said = _first_line(error)
+    return "FATAL" not in said or any(words in said for words in _PASSES)
+
+
+def _first_line(error: Exception) -> str:
+    """What the server, or the client in its place, said."""
+    cause = getattr(error, "orig", None) or getattr(error, "inner_exception", None) or error
+    if isinstance(cause, OperationalError):
+        cause = cause.orig or cause
+    return str(cause).strip().partition("\n")[0]
 
 
 def _try_when_idle(engine: Engine) -> None:

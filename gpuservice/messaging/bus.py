@@ -110,18 +110,20 @@ class Bus:
         self._listen(kinds)
 
     def stop(self) -> None:
-        """Stop listening and sending; what is still unsent is dropped."""
+        """Stop listening and sending; what is still unsent is dropped.
+
+        A broker that went away meanwhile is no reason for the process to end badly.
+        """
         with self._lock:
             self._stopped.set()
-            servers = list(self._servers.values())
+            servers = [server for server in self._servers.values() if server is not None]
             self._lock.notify_all()
         for server in servers:
-            if server is not None:
-                server.stop()
-                server.wait()
+            _at_the_end(server.stop)
+            _at_the_end(server.wait)
         if self._thread is not None:
             self._thread.join(timeout=2)
-            self._transport.cleanup()
+            _at_the_end(self._transport.cleanup)
 
     def subscribe(self, kinds: Iterable[str], listener: Listener) -> Callable[[], None]:
         """Call ``listener(kind, ids)`` for each wake-up of these kinds; it must be quick."""
@@ -191,7 +193,7 @@ class Bus:
         with self._lock:
             self._servers[kind] = server
         if self._stopped.is_set():
-            server.stop()
+            _at_the_end(server.stop)
 
     def _send_loop(self) -> None:
         client = oslo_messaging.get_rpc_client(
@@ -221,6 +223,14 @@ class Bus:
             LOG.warning("Wake-ups dropped, the message bus is away: %s", error)
             return False
         return True
+
+
+def _at_the_end(part: Callable[[], object]) -> None:
+    """Close a part; one that cannot be is left to the end of the process."""
+    try:
+        part()
+    except Exception as error:
+        LOG.info("The message bus was away at the end: %s", error)
 
 
 #: Options that newer releases of oslo.messaging register on the global configuration alone and

@@ -158,11 +158,8 @@ class Cluster:
         return path
 
     # -- life ------------------------------------------------------------------------------
-    def start(self) -> None:
-        """Bring the schema up, start every program, wait until the API knows the hosts.
-
-        They, and the types of their GPUs, come with the first pass of a conductor.
-        """
+    def upgrade(self) -> None:
+        """Bring the schema up."""
         subprocess.run(
             [
                 sys.executable,
@@ -176,6 +173,13 @@ class Cluster:
             check=True,
             timeout=60,
         )
+
+    def start(self) -> None:
+        """Bring the schema up, start every program, wait until the API knows the hosts.
+
+        They, and the types of their GPUs, come with the first pass of a conductor.
+        """
+        self.upgrade()
         for program in self.programs:
             program.start()
         for url in self.urls:
@@ -194,7 +198,8 @@ class Cluster:
         kill_all(list(left))
         assert not left, f"still in the process table: {left}"
         wrong = {name: code for name, code in codes.items() if code not in (0, None)}
-        assert not wrong, f"not a clean end: {wrong}"
+        last = {one.name: one.log_text[-4000:] for one in self.programs if one.name in wrong}
+        assert not wrong, f"not a clean end: {wrong}\n" + "\n".join(last.values())
 
     def of_kind(self, kind: str) -> list[Program]:
         """Programs of a kind (api, conductor, scheduler, agent)."""
