@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scheduling.floors import Floor, at_least, at_most, status
 from gpuservice.simulation.openb import ListError, Node, Pod, read_nodes, read_pods
 from gpuservice.simulation.packing import run_packing
 
@@ -49,6 +50,9 @@ PUBLISHED = {
     "01-Random": "random",
 }
 FIRST_SEED = 42
+#: Allocation in % on the list ``default``; and how far our ``fgd`` may be from the published one.
+DEFAULT_FLOORS = {"default": 95.7, "default+queue": 96.0}
+SAME_AS_PUBLISHED = 0.3
 
 
 def find_lists(given: Iterable[Path]) -> dict[str, Path]:
@@ -206,6 +210,25 @@ def table(
     return "\n".join(lines)
 
 
+def floors(
+    found: dict[str, dict[str, Any]], published: dict[tuple[str, str], float]
+) -> Iterable[Floor]:
+    """What was measured beside what it must reach."""
+    for name, by_policy in found.items():
+        reached = {policy: one["allocation_at_100"] for policy, one in by_policy.items()}
+        if name == "default":
+            for policy in DEFAULT_FLOORS.keys() & reached.keys():
+                yield at_least(f"{name}, {policy}", reached[policy], DEFAULT_FLOORS[policy])
+        rival = published.get((name, "fgd"))
+        if rival is None:
+            continue
+        if "default" in reached:
+            yield at_least(f"{name}, default over published FGD", reached["default"], rival)
+        if "fgd" in reached:
+            apart = round(abs(reached["fgd"] - rival), 3)
+            yield at_most(f"{name}, fgd and published FGD apart", apart, SAME_AS_PUBLISHED)
+
+
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -231,8 +254,8 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure, write the JSON, print the table."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, write the JSON, print the table; 1 when a floor does not hold."""
     args = parse(words)
     policies = args.policy or [*ONE_BY_ONE, *WITH_QUEUE]
     published = read_published(args.published)
@@ -241,7 +264,8 @@ def main(words: Sequence[str] | None = None) -> None:
     except (ListError, ValueError) as fault:
         raise SystemExit(str(fault)) from fault
     print(table(found, policies, published))
+    return status(floors(found, published))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scheduling.floors import at_most, status
 from benchmarks.scheduling.virtual_clusters import open_trace
 from gpuservice.planner.plan_types import Plan
 from gpuservice.planner.session import Session
@@ -32,6 +33,8 @@ from gpuservice.simulation.traces import read_philly, read_swf
 from gpuservice.simulation.workload import Reading, WorkloadJob
 
 PHILLY_CLUSTER = "311x8:gpu+1x2:gpu"
+#: Processor seconds that a whole log may take.
+FLOORS_S = {"philly": 180.0, "swf": 60.0}
 #: Tasks of a job that no single host holds, by processors.
 WIDE_TASK = 16
 
@@ -116,7 +119,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """The command; 1 when a floor does not hold."""
     parser = argparse.ArgumentParser(prog="benchmarks.scheduling.replay", description=__doc__)
     parser.add_argument("--philly", type=Path)
     parser.add_argument("--swf", type=Path)
@@ -132,7 +135,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.output.write_text(text, encoding="utf-8")
     else:
         print(text)
-    return 0
+    if arguments.first:
+        return 0
+    return status(at_most(f"{log}, CPU s", found[log]["cpu_s"], FLOORS_S[log]) for log in found)
 
 
 if __name__ == "__main__":

@@ -21,12 +21,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scheduling.shares import measure_shares
+from benchmarks.scheduling.floors import Floor, at_most, status
+from benchmarks.scheduling.shares import WEIGHTS, measure_shares
 from benchmarks.scheduling.virtual_clusters import (
     Delays,
     a_part_not_preemptible,
@@ -46,6 +47,8 @@ from gpuservice.simulation.workload import WorkloadJob
 #: Queues with fewer jobs are reported, not judged.
 JUDGED_JOBS = 100
 TOLERANCE, TOLERANCE_H = 1.1, 120 / 3600
+#: Of the split clusters' mean delay; and how far a share may be from its weight's part.
+MEAN_FLOOR, SHARE_FLOOR = 0.5, 0.05
 GRACE_S, LOST_S = 60.0, 600.0
 
 #: How a virtual cluster is run alone: the policy that the comparison names, and our default.
@@ -163,6 +166,19 @@ def study(arguments: argparse.Namespace) -> Figures:
     return found
 
 
+def floors(found: Figures) -> Iterator[Floor]:
+    """What was measured beside what it must reach."""
+    for case, shares in found["shares"].items():
+        apart = max(abs(shares[queue] - 1) for queue in WEIGHTS)
+        yield at_most(f"shares, {case}: farthest from its part", round(apart, 3), SHARE_FLOOR)
+    for name, figures in found.get("shared", {}).items():
+        if name != "reclaim":
+            continue
+        beside = figures["beside skip"]
+        yield at_most(f"{name}: queues above what they have alone", len(beside["above"]), 0)
+        yield at_most(f"{name}: mean delay over the split clusters'", beside["ratio"], MEAN_FLOOR)
+
+
 def _text(found: Any) -> str:
     return json.dumps(_rounded(found), indent=1, sort_keys=True) + "\n"
 
@@ -176,7 +192,7 @@ def _rounded(value: Any) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
+    """The command; 1 when a floor does not hold."""
     parser = argparse.ArgumentParser(prog="benchmarks.scheduling.sharing", description=__doc__)
     parser.add_argument("--philly", type=Path)
     parser.add_argument("--alone", type=Path, help="keep the split runs here, and take them there")
@@ -195,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.output.write_text(text, encoding="utf-8")
     else:
         print(text)
-    return 0
+    return status(floors(found))
 
 
 if __name__ == "__main__":
