@@ -2,8 +2,8 @@
 """What change to its request would start a job now: each one tried, none guessed.
 
 A change is tried on what the whole plan left free, behind every promise but the job's own.
-Planned anew with the change the job stands earlier in line and finds at least as much, so it
-starts then too (a property test plans each one anew).
+Planned anew with the change the job stands no further back in line and finds at least as much, so
+it starts then too (a property test plans each one anew).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from gpuservice.planner.capacity import task_slots
 from gpuservice.planner.passes import Pass
 from gpuservice.planner.snapshot import PendingJob, Request
+from gpuservice.planner.world import Shape
 
 #: Changes offered at most.
 MAX_CHANGES = 3
@@ -37,14 +38,17 @@ class Variant:
 def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     """``({"change": merge patch of the job}, ...)``, smallest sacrifice first, the first that
     works of each kind."""
+    shape = state.world.shapes[state.world.shape(job.request, job.queue_id, job.project_id)]
     own = state.promising.vacate(job.job_id)
+    # The promise that the job has goes to another, if there are not enough for all.
+    wanted = own is not None and not state.promising.budget(shape)[1]
     try:
-        return _that_start(state, job)
+        return _that_start(state, job, shape, wanted)
     finally:
         state.promising.restore(job, own)
 
 
-def _that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
+def _that_start(state: Pass, job: PendingJob, own: Shape, wanted: bool) -> tuple[Change, ...]:
     found: list[Change] = []
     kinds: set[str] = set()
     for variant in _variants(state, job):
@@ -55,12 +59,25 @@ def _that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
             continue
         number = state.world.shape(variant.request, job.queue_id, job.project_id)
         shape = state.world.shapes[number]
+        if wanted and _falls_back(state, own, shape):
+            continue
         if state.trial.places(job, shape, variant.request, end).tasks is not None:
             kinds.add(variant.kind)
             found.append({"change": variant.change})
         if len(found) == MAX_CHANGES:
             break
     return tuple(found)
+
+
+def _falls_back(state: Pass, own: Shape, changed: Shape) -> bool:
+    """Whether the job may stand further back in line with another request: others that come to
+    stand before it may then be promised what it would take."""
+    smaller = changed.request.gpu_milli * changed.request.count < (
+        own.request.gpu_milli * own.request.count
+    )
+    if state.policy.order == "multifactor":
+        return smaller and state.policy.weights.size > 0
+    return state.policy.due is not None and own.gang and not changed.gang
 
 
 def _variants(state: Pass, job: PendingJob) -> Iterator[Variant]:

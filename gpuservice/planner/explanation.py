@@ -50,9 +50,9 @@ class WaitingLine(Sequence[Waiting]):
         self._counting = Positions()
         self._words: dict[tuple[int, int, bool], str] = {}
         self._kept: dict[tuple[int, int, bool, float], str] = {}
-        self._reasons_of: dict[tuple[int, int, str, bool], tuple[ReasonFact, ...]] = {}
+        self._reasons_of: dict[tuple[int, int, bool, str, bool], tuple[ReasonFact, ...]] = {}
         self._changes_of: dict[tuple[object, ...], tuple[Change, ...]] = {}
-        self._shortfalls: dict[tuple[int, int], Shortfall] = {}
+        self._shortfalls: dict[tuple[int, int, bool], Shortfall] = {}
         self._promised = {promise.job_id: promise for promise in state.future.promises}
         self._tested = 0
         self._holders = Holders(state.world)
@@ -209,6 +209,7 @@ class WaitingLine(Sequence[Waiting]):
         key = (
             int(state.world.line.shape[row]),
             int(state.world.line.share[row]),
+            job.preemptible,  # only such a job may borrow
             job.job_id if job.job_id in self._promised or job.deadline is not None else None,
             # What promises and reservations allow depends on when a job would end.
             state.world.limit_of(job) if state.future.promises or state.reserved else None,
@@ -250,7 +251,7 @@ class WaitingLine(Sequence[Waiting]):
     def _reasons(self, row: int, job: PendingJob, word: str) -> tuple[ReasonFact, ...]:
         outranked = self._outranked(job)
         line = self._state.world.line
-        key = (int(line.shape[row]), int(line.share[row]), word, outranked)
+        key = (int(line.shape[row]), int(line.share[row]), job.preemptible, word, outranked)
         if word in (Reason.DEADLINE_UNREACHABLE, Reason.PREEMPTING_OTHERS):
             return self._find_reasons(job, self._shape(row), word, outranked)
         if key not in self._reasons_of:
@@ -304,7 +305,7 @@ class WaitingLine(Sequence[Waiting]):
 
     def _shortfall(self, job: PendingJob, shape: Shape) -> Shortfall:
         share = self._state.world.share(job.queue_id, job.project_id, job.user_id)
-        key = (shape.number, share)
+        key = (shape.number, share, job.preemptible)
         if key not in self._shortfalls:
             self._shortfalls[key] = Shortfall(self._state, job, shape)
         return self._shortfalls[key]

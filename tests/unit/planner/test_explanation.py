@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from small_cluster import EASY, NOW, codes, gang, job, node, pool, snapshot, why
+from small_cluster import A100, EASY, NOW, codes, gang, job, node, pool, snapshot, why
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Holder, Start
+from gpuservice.planner.snapshot import QueueState, Weights
 
 TWO = [node("a", rack="r1"), node("b", rack="r2")]
 HALF = [gang("r", {"a": range(4)}), gang("s", {"b": range(4)})]
@@ -149,6 +150,42 @@ def test_equal_jobs_share_their_answers() -> None:
     assert len({id(one.reasons) for one in made.waiting}) == 1
     assert [one.position for one in made.waiting] == list(range(1, 31))
     assert sum(one.estimated_start is not None for one in made.waiting) == 3
+
+
+def test_only_who_may_borrow_is_told_of_what_others_lend() -> None:
+    """Equal jobs but that one is preemptible: more than its queue's nominal is for that one."""
+    nodes = [node("a", 2), node("b", 4, pool="cheap", gpu_type="t4")]
+    line = [
+        job("j1", gpu_milli=2000, gpu_types=(A100,)),
+        job("j2", gpu_milli=2000, gpu_types=(A100,), preemptible=True),
+    ]
+    world = snapshot(nodes, line, [gang("r", {"a": [0, 1]}, None)])
+    nominal = {A100: 2000, "t4": 1000}
+    queues = (
+        replace(world.queues[0], cohort="c", nominal=nominal),
+        QueueState("other", ("cheap",), cohort="c", nominal={"t4": 4000}),
+    )
+    template = replace(world.pools[1].template, gpu_type="t4")
+    world = replace(
+        world, queues=queues, pools=(world.pools[0], replace(world.pools[1], template=template))
+    )
+    for ordered in (line, line[::-1]):
+        made = plan(replace(world, pending=tuple(ordered)), EASY)
+        offered = {"change": {"resources": {"gpu_types": []}}}
+        assert offered not in why(made, "j1").would_start_now_if
+        assert offered in why(made, "j2").would_start_now_if
+
+
+def test_a_change_for_which_the_job_would_lose_its_turn_is_not_offered() -> None:
+    """Sizes count in the order: as the smaller job of the two it would come second, and the only
+    attempt that its project may have would be promised to the other."""
+    line = [job("j1", gpu_milli=4000, max_runtime_s=None), job("j2", gpu_milli=4000)]
+    running = [gang("r", {"a": range(7)}, NOW + 50)]
+    world = snapshot([node("a")], line, running, {("red", "jobs:running"): 1})
+    policy = replace(EASY, order="multifactor", weights=Weights(age=0.0, size=1000.0))
+    made = plan(world, policy)
+    assert [promise.job_id for promise in made.promises] == ["j1"]
+    assert why(made, "j1").would_start_now_if == ()
 
 
 def test_a_full_pool_at_its_maximum() -> None:
