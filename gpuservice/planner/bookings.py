@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuservice.planner.holds import Hold, holds_by_row
-from gpuservice.planner.ledger import Ints, Layout
+from gpuservice.planner.ledger import NOBODY, Ints, Layout
 from gpuservice.planner.snapshot import Promise, Request
 
 #: Promises whose holds are remembered.
@@ -18,7 +18,11 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one promise takes of one node, from start to end."""
+    """What one promise takes of one node, from start to end.
+
+    Of ``gpus`` devices, any of them: ``columns`` are those that it names. ``shares``: the
+    milli-GPUs of each of its tasks where these take shares.
+    """
 
     job_id: str
     project: int
@@ -27,7 +31,9 @@ class Use:
     gpus: int
     vcpus: int
     memory_mib: int
-    whole_node: bool  # not any of its devices will do: none is lent meanwhile
+    whole_node: bool  # not any of its devices will do: they are in one link group
+    columns: tuple[int, ...]
+    shares: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class Booking:
 
 
 def picks_devices(request: Request) -> bool:
-    """Whether not any devices of a node will do: all of them are kept for it then, and it is kept
-    off nodes where others have booked some."""
+    """Whether not any devices of a node will do: it is promised no start on a node while others
+    have booked some of it."""
     return request.required and request.within == "link_group"
 
 
@@ -56,21 +62,25 @@ class Bookings:
 
     def add(self, booking: Booking) -> Iterable[int]:
         """Book; the rows that it is about."""
-        promise, request = booking.promise, booking.request
-        self.of[promise.job_id] = booking
-        project = self._layout.projects.of(promise.project_id)
-        whole = picks_devices(request)
+        self.of[booking.promise.job_id] = booking
         rows: list[int] = []
-        for row, hold, gpus in self._holds(promise):
-            self.uses.setdefault(row, []).append(
-                Use(
-                    promise.job_id, project, promise.start, promise.end, gpus, hold.vcpus,
-                    hold.memory_mib, whole,
-                )
-            )  # fmt: skip
-            self.taken[row] += (hold.vcpus, hold.memory_mib)
+        for row, use in self.uses_of(booking):
+            self.uses.setdefault(row, []).append(use)
+            self.taken[row] += (use.vcpus, use.memory_mib)
             rows.append(row)
         return rows
+
+    def uses_of(self, booking: Booking) -> Iterable[tuple[int, Use]]:
+        """(row, what it takes there)."""
+        promise, request = booking.promise, booking.request
+        project = self._layout.projects.of(promise.project_id)
+        whole = picks_devices(request)
+        for row, hold, gpus in self._holds(promise):
+            yield row, Use(
+                promise.job_id, project, promise.start, promise.end, gpus, hold.vcpus,
+                hold.memory_mib, whole, tuple(sorted({column for column, _ in hold.shares})),
+                tuple(milli for _, milli in hold.shares) if request.shared else (),
+            )  # fmt: skip
 
     def remove(self, job_id: str) -> tuple[Booking | None, list[int]]:
         """Give a booking up; (it, the rows that it was about)."""
@@ -96,10 +106,14 @@ class Bookings:
                 self._layout.promised.clear()
             holds = [
                 (row, hold, len({column for column, _ in hold.shares}))
-                for row, hold in holds_by_row(self._layout, promise.tasks, promise.end)
+                for row, hold in holds_by_row(self._layout, promise.tasks, promise.end, NOBODY)
             ]
             known = self._layout.promised[id(promise.tasks)] = (promise.tasks, holds)
         return known[1]
+
+    def by_start(self, row: int, *more: Use) -> list[Use]:
+        """What is booked on a row, and ``more``, the soonest first."""
+        return sorted((*self.uses.get(row, ()), *more), key=lambda use: use.start)
 
     def copy(self) -> Bookings:
         """Bookings to try things with."""

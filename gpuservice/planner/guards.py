@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpuservice.planner.bookings import Bookings, Use
-from gpuservice.planner.capacity import PLENTY
-from gpuservice.planner.holds import FOREVER, Hold, Holdings
+from gpuservice.planner.bookings import Bookings, Use, picks_devices
+from gpuservice.planner.capacity import PLENTY, Candidates, device_slots, share_milli
+from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
 from gpuservice.planner.ledger import Floats, Ints, Ledger
+from gpuservice.planner.settling import WHOLE, Devices
 from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
 
 
@@ -28,12 +29,14 @@ class Guards:
 
     def __init__(
         self,
+        now: float,
         ledger: Ledger,
         holdings: Holdings,
         base: Floats,
         extra: dict[int, list[Hold]],
         booked: Bookings,
     ) -> None:
+        self._now = now
         self._ledger = ledger
         self._holdings = holdings
         self._base = base
@@ -46,6 +49,7 @@ class Guards:
         self._moments: dict[int, list[tuple[float, tuple[int, int, int]]]] = {}
         self._pools: dict[str, float] = {}
         self._stale: set[int] = set()
+        self._mixed: set[int] = set()  # rows where not all that is booked is of whole GPUs alike
 
     def changed(self, rows: Iterable[int]) -> None:
         """Something was booked, given up or started on these rows: what is left there is counted
@@ -53,9 +57,12 @@ class Guards:
         pools = self._ledger.layout.pool
         for row in rows:
             uses = self._booked.uses.get(row)
+            self._mixed.discard(row)
             if not uses:
                 self.first[row] = FOREVER
                 continue
+            if any(use.shares or use.whole_node for use in uses):
+                self._mixed.add(row)
             first = min(use.start for use in uses)
             self.first[row] = first
             if first < self._pools.get(pools[row], FOREVER):
@@ -69,42 +76,93 @@ class Guards:
             self._recount(row, self._booked.uses[row])
 
     def within(
+        self, pool: str, rows: slice, slots: Ints, request: Request, project: int, end: float
+    ) -> Ints:
+        """(n,): the slots that something ending at ``end`` may use on any devices, reckoned with
+        a device for each share."""
+        gpus = request.whole or int(request.shared)
+        return self._within(pool, rows, slots, (gpus, request), project, end)
+
+    def _within(
         self,
         pool: str,
         rows: slice,
         slots: Ints,
-        request: Request,
+        each: tuple[int, Request],
         project: int,
         end: float,
-        a_device_each: bool = True,
     ) -> Ints:
-        """(n,): the slots that something ending at ``end`` may use.
-
-        :param a_device_each: reckon with a device for each share; without, :meth:`allows` has to
-            be asked of what comes of it.
-        """
         if end <= self._pools.get(pool, FOREVER):
             return slots
-        late = np.flatnonzero((self.first[rows] < end) & (slots > 0))
+        late = self._late(rows, slots, end)
         if not late.size:
             return slots
         kept = slots.copy()
         at = late + rows.start
         if self._stale:
             self._settle(at.tolist())
-        each = (request.whole or int(request.shared), request.vcpus, request.memory_mib)
+        needs = (each[0], each[1].vcpus, each[1].memory_mib)
         room = np.full(late.shape, PLENTY, dtype=np.int64)
-        for column, need in enumerate(each):
+        for column, need in enumerate(needs):
             if need:
-                left = np.maximum(self._spare[at, column], 0) // need
-                if column == 0 and request.shared and not a_device_each:
-                    left = left * PLENTY
-                room = np.minimum(room, left)
-        self._what_ends_between(at, room, each, end)
+                room = np.minimum(room, np.maximum(self._spare[at, column], 0) // need)
+        self._what_ends_between(at, slots[late], room, needs, end)
         if self._ledger.layout.alone[pool]:
             room[self._for_another(at, project, end)] = 0
         kept[late] = np.minimum(slots[late], room)
         return kept
+
+    def _late(self, rows: slice, slots: Ints, end: float) -> Ints:
+        """Which nodes with slots have something booked before ``end``."""
+        late: Ints = np.flatnonzero((self.first[rows] < end) & (slots > 0))
+        return late
+
+    def by_device(
+        self, where: Candidates, slots: Ints, request: Request, end: float
+    ) -> tuple[Ints, dict[int, list[int]]] | None:
+        """The same device by device where that may find more: (slots, row -> slots of each of its
+        devices); None where counting says all there is to say."""
+        if not (request.whole or request.shared):
+            return None
+        picky = picks_devices(request)
+        found = self.within(where.pool, where.rows, slots, request, where.project, end)
+        host = self._within(where.pool, where.rows, slots, (0, request), where.project, end)
+        looked: dict[int, list[int]] = {}
+        for at in self._late(where.rows, slots, end).tolist():
+            row = where.rows.start + at
+            if host[at] <= found[at] or not (
+                request.shared or picky or row in self._mixed or self._given_back(row)
+            ):
+                continue
+            looked[row] = self._by_device(row, request, where.project, end, picky)
+            room = sum(looked[row]) // (request.whole or 1)
+            if found is slots:
+                found = slots.copy()
+            found[at] = min(int(host[at]), room)
+        return (found, looked) if looked else None
+
+    def _given_back(self, row: int) -> bool:
+        """Whether a device is free of something that was to run on: as a trial of who might go
+        leaves it. Nothing that is booked counts on such a device before that end."""
+        free = self._ledger.free[row] >= WHOLE
+        return bool((free & (self._base[row] > ALREADY)).any())
+
+    def _by_device(
+        self, row: int, request: Request, project: int, end: float, picky: bool
+    ) -> list[int]:
+        one = np.array([row], dtype=np.int64)
+        slots = device_slots(self._ledger, request, one, project)[0].tolist()
+        milli = [WHOLE] * len(slots)
+        if request.shared:
+            milli = share_milli(self._ledger, request, one)[0].tolist()
+        most = request.count * (request.whole or 1)
+        uses = self._booked.by_start(row)
+        return self.devices(row).room(uses, slots, milli, most, project, end, picky)
+
+    def devices(self, row: int) -> Devices:
+        """The devices of a node without what is booked."""
+        holds = (*self._holdings.rows[row].values(), *self._extra.get(row, ()))
+        return Devices(self._ledger.layout, row, self._base[row], holds)
 
     def _for_another(self, at: Ints, project: int, end: float) -> list[int]:
         """Which of the nodes another project has to itself before ``end``."""
@@ -116,27 +174,23 @@ class Guards:
             and any(use.project != project and use.start < end for use in self._booked.uses[row])
         ]
 
-    def allows(self, tasks: Iterable[TaskPlacement], end: float) -> bool:
-        """Whether the devices of these shares leave what is booked before ``end``."""
-        devices: dict[int, set[int]] = {}
-        layout = self._ledger.layout
-        for task in tasks:
-            for device, _ in task.devices:
-                row, column = layout.device_cell[device]
-                devices.setdefault(row, set()).add(column)
-        self._settle(row for row in devices if row in self._booked.uses)
-        for row, columns in devices.items():
-            for moment, spare in self._moments.get(row, ()) if row in self._booked.uses else ():
-                free = sum(bool(self._base[row, column] <= moment) for column in columns)
-                if moment < end and free > spare[0]:
-                    return False
+    def allows(self, tasks: Iterable[TaskPlacement], project: int, end: float) -> bool:
+        """Whether what is booked finds its devices beside these tasks as well as without."""
+        for row, hold in holds_by_row(self._ledger.layout, tasks, end, project):
+            uses = self._booked.by_start(row)
+            devices = self.devices(row)
+            lacking = devices.lacking(uses)
+            for column, milli in hold.shares:
+                devices.hold(column, end, milli, project)
+            if devices.lacking(uses) > lacking:
+                return False
         return True
 
     def _what_ends_between(
-        self, at: Ints, room: Ints, each: tuple[int, int, int], end: float
+        self, at: Ints, slots: Ints, room: Ints, each: tuple[int, int, int], end: float
     ) -> None:
         """Where something is booked at several moments, only those before ``end`` count."""
-        for number in np.flatnonzero(room == 0).tolist():
+        for number in np.flatnonzero(room < slots).tolist():
             moments = self._moments[int(at[number])]
             if len(moments) < 2 or moments[-1][0] < end:
                 continue
@@ -158,7 +212,7 @@ class Guards:
         least = [PLENTY, PLENTY, PLENTY]
         moments: list[tuple[float, tuple[int, int, int]]] = []
         for moment in sorted({use.start for use in uses}):
-            ended = [hold for hold in holds if hold.end <= moment]
+            ended = [hold for hold in holds if max(hold.end, self._now + 1) <= moment]
             left = (
                 int(np.count_nonzero(free_at <= moment)),
                 cpus + sum(hold.vcpus for hold in ended),

@@ -25,10 +25,11 @@ class Hold:
     memory_mib: int
     tasks: int
     shares: tuple[tuple[int, int], ...]  # (device column, milli)
+    project: int
 
 
 def holds_by_row(
-    layout: Layout, tasks: Iterable[TaskPlacement], end: float
+    layout: Layout, tasks: Iterable[TaskPlacement], end: float, project: int
 ) -> list[tuple[int, Hold]]:
     """What a gang's tasks hold, by row; tasks on nodes that are not there hold nothing here."""
     by_row: dict[int, list[TaskPlacement]] = {}
@@ -50,6 +51,7 @@ def holds_by_row(
                     for device, milli in task.devices
                     if device in layout.device_cell
                 ),
+                project,
             ),
         )
         for row, here in by_row.items()
@@ -73,9 +75,9 @@ class Holdings:
         self.rows: list[dict[str, Hold]] = [{} for _ in layout.nodes]
         self.free_at: Floats = np.where(layout.healthy, ALREADY, FOREVER)
 
-    def add(self, gang_id: str, tasks: Iterable[TaskPlacement], end: float) -> None:
-        """A gang holds its places until ``end``."""
-        for row, hold in holds_by_row(self._layout, tasks, end):
+    def add(self, gang_id: str, tasks: Iterable[TaskPlacement], end: float, project: int) -> None:
+        """A gang of a project holds its places until ``end``."""
+        for row, hold in holds_by_row(self._layout, tasks, end, project):
             self.rows[row][gang_id] = hold
             for column, _ in hold.shares:
                 if self.free_at[row, column] < end:

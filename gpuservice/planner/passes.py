@@ -314,8 +314,9 @@ class Pass:
 
     def _start(self, job: PendingJob, share: int, tasks: Tasks, end: float) -> None:
         world = self.world
-        world.ledger.take(tasks, world.layout.projects.of(job.project_id))
-        self.future.started(tasks, end)
+        project = world.layout.projects.of(job.project_id)
+        world.ledger.take(tasks, project)
+        self.future.started(tasks, end, project)
         self.starts.append(Start(job.job_id, tasks))
         taken = self.takes(job, tasks, end)
         self.taken.started(taken)

@@ -7,8 +7,8 @@ are tried from inside out, so that a gang is never spread further than it must b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,10 +31,14 @@ _MANY = PLENTY // 1024
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One pool with the tasks that each of its nodes may take (n,)."""
+    """One pool with the tasks that each of its nodes may take (n,).
+
+    ``devices``: row -> the slots of each of its devices, where not all that are free may be taken.
+    """
 
     where: Candidates
     slots: Ints
+    devices: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +107,13 @@ def _whole_gang(
     if request.count == 1 and request.within != "link_group":
         for option in options:
             row = _one_node(ledger, request, option, spread)
-            return _tasks(ledger, request, option.where, Pieces((row,), (1,)))
+            return _tasks(ledger, request, option, Pieces((row,), (1,)))
         return None
     for level in _levels(request):
         for option in options:
             pieces = _at_level(ledger, request, option, level, spread)
             if pieces is not None:
-                return _tasks(ledger, request, option.where, pieces)
+                return _tasks(ledger, request, option, pieces)
     return None
 
 
@@ -156,6 +160,12 @@ def _groups(ledger: Ledger, request: Request, option: Option) -> Ints:
     """(n, G): slots by link group, no more of a node than the option leaves of it."""
     where = option.where
     groups = group_slots(ledger, request, where.rows, where.project)
+    for row, slots in option.devices.items():
+        numbers = ledger.layout.groups[row]
+        for group in range(groups.shape[1]):
+            here = sum(room for room, of in zip(slots, numbers, strict=True) if of == group)
+            at = row - where.rows.start
+            groups[at, group] = min(int(groups[at, group]), here // (request.whole or 1))
     return np.minimum(groups, option.slots[:, None])
 
 
@@ -176,11 +186,23 @@ def _at_level(
         return _in_domain(np.arange(len(slots)), slots, request.count, start)
     if not ledger.layout.labelled[option.where.pool, level]:
         return None
-    domains = ledger.layout.domains[level][option.where.rows]
+    domains = _domains(ledger, request, option.where, level)
     best_domain = _tightest(_totals(domains, slots), request.count)
     if best_domain is None:
         return None
     return _in_domain(np.flatnonzero(domains == best_domain), slots, request.count, start)
+
+
+def _domains(ledger: Ledger, request: Request, where: Candidates, level: str) -> Ints:
+    """(n,): the domain of each node at a level. Where the request requires one further out, being
+    together there has to be known as well: racks of two zones may have one name, and a node may
+    not say its zone."""
+    domains = ledger.layout.domains[level][where.rows]
+    if not request.required or request.within in (None, level):
+        return domains
+    outer = ledger.layout.domains[str(request.within)][where.rows]
+    both = domains * (int(outer.max(initial=0)) + 1) + outer
+    return np.where((domains != NOBODY) & (outer != NOBODY), both, NOBODY)
 
 
 def _totals(domains: Ints, slots: Ints) -> Ints:
@@ -225,9 +247,13 @@ def _in_domain(rows: Ints, slots: Ints, count: int, start: int) -> Pieces | None
     return Pieces([start + one for one in chosen], counts)
 
 
-def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: Pieces) -> Tasks:
+def _tasks(ledger: Ledger, request: Request, option: Option, pieces: Pieces) -> Tasks:
     rows = np.array(pieces.rows, dtype=np.int64)
-    slots = device_slots(ledger, request, rows, where.project).tolist()
+    slots = device_slots(ledger, request, rows, option.where.project).tolist()
+    if option.devices:
+        slots = [
+            option.devices.get(row, here) for row, here in zip(pieces.rows, slots, strict=True)
+        ]
     tasks: list[TaskPlacement] = []
     vcpus, memory_mib = request.vcpus, request.memory_mib
     for here, row, count in zip(slots, pieces.rows, pieces.counts, strict=True):
@@ -238,7 +264,7 @@ def _tasks(ledger: Ledger, request: Request, where: Candidates, pieces: Pieces) 
 
 
 def _devices(
-    ledger: Ledger, request: Request, slots: list[int], row: int, group: int | None, count: int
+    ledger: Ledger, request: Request, slots: Sequence[int], row: int, group: int | None, count: int
 ) -> list[Shares]:
     """The shares of devices of each of ``count`` tasks on a node."""
     each = request.whole
@@ -249,7 +275,7 @@ def _devices(
     if group is not None:
         usable = [column for column in usable if groups[column] == group]
     if request.shared:
-        return _shares(ledger, request, row, usable, count)
+        return _shares(ledger, request, row, {column: slots[column] for column in usable}, count)
     if len({groups[column] for column in usable}) == 1:
         sets = [usable[at * each : (at + 1) * each] for at in range(count)]
     else:
@@ -278,18 +304,22 @@ def _whole(usable: list[int], groups: list[int], each: int, count: int) -> list[
 
 
 def _shares(
-    ledger: Ledger, request: Request, row: int, usable: list[int], count: int
+    ledger: Ledger, request: Request, row: int, room: dict[int, int], count: int
 ) -> list[Shares]:
-    """One device a task: those already shared first, the fullest that still has room."""
+    """One device a task: those already shared first, the fullest that still has room.
+
+    :param room: how many tasks each device takes.
+    """
     milli = share_milli(ledger, request, slice(row, row + 1))[0].tolist()
-    free = {column: int(ledger.free[row, column]) for column in usable}
+    free = {column: int(ledger.free[row, column]) for column in room}
     devices = ledger.layout.devices[row]
     chosen: list[Shares] = []
     for _ in range(count):
         column = min(
-            (one for one in usable if free[one] >= milli[one]),
+            (one for one, left in room.items() if left > 0),
             key=lambda one: (free[one] - milli[one], one),
         )
+        room[column] -= 1
         free[column] -= milli[column]
         chosen.append(((devices[column], milli[column]),))
     return chosen

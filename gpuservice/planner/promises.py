@@ -9,12 +9,14 @@ so promises are put behind each other and never into holes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.bookings import Booking, Bookings, picks_devices
 from gpuservice.planner.capacity import Candidates, right_kind, share_milli
+from gpuservice.planner.first_moment import first
 from gpuservice.planner.guards import Guards, Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
 from gpuservice.planner.ledger import NOBODY, Floats, Ints, Ledger
@@ -34,29 +36,42 @@ class Future:
         self.holdings = holdings
         self.reserved = reserved
         self.booked = Bookings(ledger.layout)
-        self._begun: list[tuple[Tasks, float]] = []
-        self._base: Floats = holdings.free_at.copy()
+        self._begun: list[tuple[Tasks, float, int]] = []
+        # Whoever is late with ending is still there: gone the next moment, for all one knows.
+        late = (holdings.free_at > ALREADY) & (holdings.free_at <= now)
+        self._base: Floats = np.where(late, now + 1, holdings.free_at)
         self._behind: Floats = self._base.copy()  # with bookings
         self._extra: dict[int, list[Hold]] = {}
-        self._releases = Releases(ledger, holdings, self._extra)
-        self.guards = Guards(ledger, holdings, self._base, self._extra, self.booked)
+        self._releases = Releases(now, ledger, holdings, self._extra)
+        self.guards = Guards(now, ledger, holdings, self._base, self._extra, self.booked)
 
     @property
     def promises(self) -> list[Promise]:
         """The promises that are told, in the order in which they were given."""
         return [one.promise for one in self.booked.of.values() if one.told]
 
-    def started(self, tasks: Tasks, end: float) -> None:
+    @property
+    def claims(self) -> list[Promise]:
+        """What is kept for those for whom others go, and told nobody."""
+        return [one.promise for one in self.booked.of.values() if not one.told]
+
+    def free_at(self, tasks: Tasks) -> float:
+        """When what runs leaves the devices that these tasks name."""
+        cells = self.ledger.layout.device_cell
+        named = [cells[device] for task in tasks for device, _ in task.devices if device in cells]
+        return max((float(self._base[cell]) for cell in named), default=self.now)
+
+    def started(self, tasks: Tasks, end: float, project: int) -> None:
         """Something was started now (and taken from the ledger): it holds until ``end``."""
-        self._begun.append((tasks, end))
+        self._begun.append((tasks, end, project))
         if self.booked.of:
             self._catch_up()
 
     def _catch_up(self) -> None:
         """Reckon with what was started: not before anybody asks when something is free."""
         begun, self._begun = self._begun, []
-        for tasks, end in begun:
-            touched = holds_by_row(self.ledger.layout, tasks, end)
+        for tasks, end, project in begun:
+            touched = holds_by_row(self.ledger.layout, tasks, end, project)
             for row, hold in touched:
                 self._extra.setdefault(row, []).append(hold)
                 self._releases.forget(row)
@@ -71,12 +86,17 @@ class Future:
         width = self._base.shape[1]
         for row in rows:
             uses = self.booked.uses.get(row, ())
+            if any(use.shares or use.whole_node for use in uses):
+                devices = self.guards.devices(row)
+                devices.settle(self.booked.by_start(row))
+                self._behind[row] = devices.until
+                continue
             if all(use.gpus >= width for use in uses):  # whole nodes: nothing to choose
                 end = max((use.end for use in uses), default=ALREADY)
                 self._behind[row] = np.maximum(self._base[row], end)
                 continue
             behind = self._base[row].copy()
-            for use in sorted(uses, key=lambda use: use.start):
+            for use in self.booked.by_start(row):
                 first = np.argsort(behind, kind="stable")[: use.gpus]
                 behind[first] = np.maximum(behind[first], use.end)
             self._behind[row] = behind
@@ -106,15 +126,17 @@ class Future:
         other._base, other._behind = self._base, self._behind.copy()
         other._extra, other._releases = self._extra, self._releases
         other.booked = self.booked.copy()
-        other.guards = Guards(self.ledger, self.holdings, self._base, self._extra, other.booked)
+        other.guards = Guards(
+            self.now, self.ledger, self.holdings, self._base, self._extra, other.booked
+        )
         return other
 
     def kept(
         self, job: PendingJob, where: Sequence[Candidates], runtime: float
     ) -> tuple[float, Tasks] | None:
         """The moment at which the job fits where it was promised to start, with these places (of
-        the devices only the number counts); None where that is later than promised, or nowhere
-        any more."""
+        the devices only the number counts); None where that is later than promised (unless others
+        go for it: it starts when they are gone), or nowhere any more."""
         self._catch_up()
         promise = job.promise
         rows = self.ledger.layout.node_row
@@ -155,9 +177,42 @@ class Future:
         start = max(
             float(times[row - where.rows.start, count - 1]) for row, count in counts.items()
         )
-        if start > max(promise.start, self.now):
-            return None
-        return start, promise.tasks
+        if job.claimed and start < FOREVER:
+            return start, promise.tasks
+        latest = max(promise.start, self.now)
+        if start > latest and self._kept_beside(job, where, counts, runtime, promise):
+            start = latest
+        return None if start > latest else (start, promise.tasks)
+
+    def _kept_beside(
+        self,
+        job: PendingJob,
+        where: Candidates,
+        counts: dict[int, int],
+        runtime: float,
+        promise: Promise,
+    ) -> bool:
+        """Whether the promise has its devices in time although they are not wholly free by then:
+        beside other shares, or where some of a link group are booked."""
+        request, start = job.request, max(promise.start, self.now)
+        booking = Booking(replace(promise, start=start, end=start + runtime), request)
+        uses = dict(self.booked.uses_of(booking))
+        if not any(
+            use.shares or use.whole_node
+            for row, use in uses.items()
+            for use in (use, *self.booked.uses.get(row, ()))
+        ):
+            return False
+        times = self._releases.times(request, where, max(counts.values()), self.booked)
+        times = self._clear_of_reservations(job, where, np.maximum(times, self.now), runtime)
+        for row, use in uses.items():
+            others = self.booked.by_start(row)
+            devices = self.guards.devices(row)
+            if times[row - where.rows.start, counts[row] - 1] > start or (
+                devices.lacking(self.booked.by_start(row, use)) > devices.lacking(others)
+            ):
+                return False
+        return True
 
     def earliest(
         self, job: PendingJob, where: Sequence[Candidates], runtime: float
@@ -188,7 +243,7 @@ class Future:
             times = np.maximum(times, self.now + 1)
             times = self._clear_of_whole_nodes(request, where, times, runtime)
             times = self._clear_of_reservations(job, where, times, runtime)
-            found = _first(times, count, most, level, self._domains(where, level))
+            found = first(times, count, most, level, self._domains(where, level))
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, group)
         if best is None:
@@ -302,64 +357,3 @@ class Future:
                     )
                 )
         return tuple(tasks)
-
-
-def _first(
-    times: Floats, count: int, most: int, level: str | None, domains: Ints | None
-) -> tuple[float, list[tuple[int, int]]] | None:
-    """(the first moment at which ``count`` tasks fit, [(node, tasks there)]): as many tasks as
-    fit at that moment where ``most`` are wanted."""
-    nodes, width = times.shape
-    if not nodes or not width:
-        return None
-    if level in ("node", "link_group") or most == 1:
-        return _on_one_node(times, count, most)
-    flat = times.reshape(-1)
-    inside = np.arange(flat.size)
-    single: tuple[float, list[tuple[int, int]]] | None = None
-    if domains is not None:
-        # One node is within one of everything, labelled or not.
-        single = _on_one_node(times, count, most)
-        found = _best_domain(flat, np.repeat(domains, width), count)
-        if found is None or (single is not None and single[0] <= float(flat[found[count - 1]])):
-            return single
-        inside = found
-    elif flat.size < count:
-        return None
-    order = inside[np.argsort(flat[inside], kind="stable")]
-    start = float(flat[order[count - 1]])
-    if start == FOREVER:
-        return None
-    chosen = order[: int(np.searchsorted(flat[order[:most]], start, side="right"))]
-    rows, counts = np.unique(chosen // width, return_counts=True)
-    return start, [(int(row), int(number)) for row, number in zip(rows, counts, strict=True)]
-
-
-def _on_one_node(
-    times: Floats, count: int, most: int
-) -> tuple[float, list[tuple[int, int]]] | None:
-    """The same where one node has to hold all tasks."""
-    if times.shape[1] < count:
-        return None
-    at = int(times[:, count - 1].argmin())
-    start = float(times[at, count - 1])
-    if start == FOREVER:
-        return None
-    return start, [(at, int(np.searchsorted(times[at, :most], start, side="right")))]
-
-
-def _best_domain(flat: Floats, of: Ints, count: int) -> Ints | None:
-    """The places of the domain in which ``count`` tasks fit first, the soonest first."""
-    order = np.lexsort((flat, of))
-    order = order[of[order] != NOBODY]
-    grouped = of[order]
-    if not grouped.size:
-        return None
-    starts = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]])
-    ends = np.r_[starts[1:], len(grouped)]
-    enough = np.flatnonzero(ends - starts >= count)
-    if not enough.size:
-        return None
-    best = enough[int(flat[order[starts[enough] + count - 1]].argmin())]
-    places: Ints = order[starts[best] : ends[best]]
-    return places

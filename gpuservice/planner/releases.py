@@ -31,7 +31,10 @@ class Releases:
     :param extra: what the plan itself has started, by row.
     """
 
-    def __init__(self, ledger: Ledger, holdings: Holdings, extra: dict[int, list[Hold]]) -> None:
+    def __init__(
+        self, now: float, ledger: Ledger, holdings: Holdings, extra: dict[int, list[Hold]]
+    ) -> None:
+        self._soonest = now + 1  # for those that are late with ending
         self._ledger = ledger
         self._holdings = holdings
         self._extra = extra
@@ -94,7 +97,7 @@ class Releases:
         freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
         for at, here in enumerate(holds):
             for number, hold in enumerate(here):
-                ends[at, number] = hold.end
+                ends[at, number] = max(hold.end, self._soonest)
                 freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
         sums = np.cumsum(freed, axis=2)
         ledger = self._ledger
@@ -103,7 +106,7 @@ class Releases:
             ledger.cpus[rows][:, None] + sums[0],
             ledger.memory[rows][:, None] + sums[1],
             MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
-            np.array([here[-1].end if here else ALREADY for here in holds]),
+            np.array([max(here[-1].end, self._soonest) if here else ALREADY for here in holds]),
         )
 
 

@@ -9,6 +9,7 @@ from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import Candidates
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER
+from gpuservice.planner.ledger import Ints
 from gpuservice.planner.placement import Option, Tasks, place_in
 from gpuservice.planner.promises import Future
 from gpuservice.planner.quota_bookings import QuotaBookings
@@ -43,8 +44,8 @@ class Trial:
         options, word = self._options(job, shape, request, end)
         kept = self._kept(job, request, options, end)
         tasks = place_in(self.world.ledger, request, kept, spread)
-        if tasks is None and request.shared and request.count > 1 and self.future.booked.of:
-            tasks = self._close_together(job, request, options, end, spread)
+        if tasks is None and self.future.booked.of:
+            tasks = self._beside(job, request, kept, options, end)
         if tasks is not None:
             return Tried(tasks)
         something = any(a is not b for a, b in zip(options, kept, strict=True))
@@ -57,13 +58,36 @@ class Trial:
             return Tried(None, word, True)
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
-    def _close_together(
-        self, job: PendingJob, request: Request, options: list[Option], end: float, spread: bool
+    def _beside(
+        self,
+        job: PendingJob,
+        request: Request,
+        counted: list[Option],
+        options: list[Option],
+        end: float,
     ) -> Tasks | None:
-        """Places for several shares, reckoned with fewer devices than shares."""
-        kept = self._kept(job, request, options, end, a_device_each=False)
-        tasks = place_in(self.world.ledger, request, kept, spread)
-        return tasks if tasks and self.future.guards.allows(tasks, end) else None
+        """Places that counting GPUs does not find, beside what is booked on the same nodes."""
+        guards = self.future.guards
+        kept: list[Option] = []
+        anything = False
+        for option, known in zip(options, counted, strict=True):
+            looked = guards.by_device(option.where, option.slots, request, end)
+            if looked is None:
+                kept.append(known)
+                continue
+            anything = True
+            slots, devices = self._unreserved(job, option.where, looked[0], end), looked[1]
+            kept.append(Option(option.where, slots, devices))
+        if not anything:
+            return None
+        tasks = place_in(self.world.ledger, request, kept, self.world.queues[job.queue_id].spread)
+        project = self.world.layout.projects.of(job.project_id)
+        return tasks if tasks and guards.allows(tasks, project, end) else None
+
+    def _unreserved(self, job: PendingJob, where: Candidates, slots: Ints, end: float) -> Ints:
+        if not self.reserved:
+            return slots
+        return self.reserved.within(where.rows, slots, job.queue_id, job.project_id, end)
 
     def may_run(self, job: PendingJob, end: float) -> bool:
         """Whether the project may have one more attempt, until ``end``."""
@@ -126,12 +150,7 @@ class Trial:
         return min(where.most, project // each, queue // each), word
 
     def _kept(
-        self,
-        job: PendingJob,
-        request: Request,
-        options: list[Option],
-        end: float,
-        a_device_each: bool = True,
+        self, job: PendingJob, request: Request, options: list[Option], end: float
     ) -> list[Option]:
         """The options without what promises and reservations keep; the same objects where
         nothing is kept."""
@@ -139,10 +158,9 @@ class Trial:
         for option in options:
             where, slots = option.where, option.slots
             left = self.future.guards.within(
-                where.pool, where.rows, slots, request, where.project, end, a_device_each
+                where.pool, where.rows, slots, request, where.project, end
             )
-            if self.reserved:
-                left = self.reserved.within(where.rows, left, job.queue_id, job.project_id, end)
+            left = self._unreserved(job, where, left, end)
             kept.append(option if left is slots else Option(where, left))
         return kept
 

@@ -264,7 +264,8 @@ class World:
             self.headroom.change(gang.project_id, taken)
         by_type = self.by_type(gang.tasks)
         self.quotas.add(gang.queue_id, by_type, gang.preemptible)
-        self.holdings.add(gang.gang_id, gang.tasks, end)
+        project = self.layout.projects.of(gang.project_id)
+        self.holdings.add(gang.gang_id, gang.tasks, end, project)
         rows = tuple(
             {self.layout.node_row[task.node_id]: None for task in gang.tasks
              if task.node_id in self.layout.node_row}
@@ -314,7 +315,8 @@ class World:
         gang = replace(record.gang, promised_end=end, preempting=preempting)
         record.gang = gang
         self.holdings.remove(gang_id, gang.tasks)
-        self.holdings.add(gang_id, gang.tasks, end)
+        project = self.layout.projects.of(gang.project_id)
+        self.holdings.add(gang_id, gang.tasks, end, project)
         self.columns[record.number, 2] = end
 
     def by_type(self, tasks: Sequence[TaskPlacement]) -> dict[str, int]:

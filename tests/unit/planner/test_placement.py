@@ -31,6 +31,14 @@ def test_a_gang_without_a_wish_still_stays_in_one_rack_if_it_can() -> None:
     assert node_names(made, "j1") == ["b", "c"]
 
 
+@pytest.mark.parametrize(("zone", "starts"), [("z1", True), ("z2", False), (None, False)])
+def test_one_rack_of_two_zones_is_not_one_zone(zone: str | None, starts: bool) -> None:
+    """Racks of two zones may have one name, and a node may not say where it is."""
+    nodes = [node("a", rack="r1", zone="z1"), node("b", rack="r1", zone=zone)]
+    wanted = job("j1", count=2, gpu_milli=8000, within="zone", required=True)
+    assert bool(plan(snapshot(nodes, [wanted])).starts) is starts
+
+
 def test_a_task_of_many_gpus_takes_a_link_group_before_it_mixes_two() -> None:
     made = plan(
         snapshot(
