@@ -21,6 +21,7 @@ from gpuservice.planner.snapshot import (
     QueueState,
     Request,
     Reservation,
+    RunningGang,
     Snapshot,
     TaskPlacement,
 )
@@ -140,18 +141,22 @@ class Books:
         runtime = runtime_of(job, self.queues.get(job.queue_id))
         end = self.now + runtime
         self._enter(Held(job.job_id, "", job.project_id, job.queue_id, tasks, end, job.preemptible))
-        self._sub(job.project_id, "jobs:running", 1)
+        for key, amount in self._of_quotas(job.project_id, tasks).items():
+            self.left[key] -= amount
+
+    def taken_by(self, gang: RunningGang) -> Counter[tuple[str, str]]:
+        """What a gang takes of the limited quotas: it is given back when the gang is gone."""
+        return self._of_quotas(gang.project_id, gang.tasks)
+
+    def _of_quotas(self, project: str, tasks: Iterable[TaskPlacement]) -> Counter[tuple[str, str]]:
+        taken = Counter({(project, "jobs:running"): 1})
         for task in tasks:
-            node = self.nodes[task.node_id]
-            if self.owner_of.get(node.pool_id) == job.project_id:
+            if self.owner_of.get(self.nodes[task.node_id].pool_id) == project:
                 continue  # the pool's nodes are counted already
             for gpu_type, milli in self.amounts([task]).items():
-                self._sub(job.project_id, "gpus", milli)
-                self._sub(job.project_id, f"gpus:{gpu_type}", milli)
-
-    def _sub(self, project: str, name: str, amount: int) -> None:
-        if (project, name) in self.left:
-            self.left[project, name] -= amount
+                taken[project, "gpus"] += milli
+                taken[project, f"gpus:{gpu_type}"] += milli
+        return Counter({key: amount for key, amount in taken.items() if key in self.left})
 
     # --- limits
 

@@ -56,8 +56,11 @@ class VirtualCluster:
         for start in made.starts:
             gang = self._start(start, pending)
             running[gang.gang_id] = gang
+        places = {one.job_id: one for one in made.claims}
         for one in made.preemptions:
             self._preempt(one, pending, running)
+            waits = pending[one.for_job_id]
+            pending[waits.job_id] = replace(waits, promise=places.get(waits.job_id, waits.promise))
         self._set(self.snapshot.now, pending, running)
         return made
 

@@ -17,6 +17,7 @@ import numpy as np
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.capacity import Candidates, right_kind, share_milli
 from gpuservice.planner.ledger import NOBODY, Ints, Ledger
+from gpuservice.planner.placement import Tasks
 from gpuservice.planner.snapshot import LEVELS, Request
 from gpuservice.planner.world import Gang, World
 
@@ -253,3 +254,14 @@ def _add(returned: dict[tuple[str, str], int], gang: Gang) -> None:
     for kind, milli in gang.by_type.items():
         key = (gang.gang.queue_id, kind)
         returned[key] = returned.get(key, 0) + milli
+
+
+def spare_rows(world: World, gone: Sequence[Gang], tasks: Tasks) -> bool:
+    """Whether any node of the victims has room left once the job is there: only then may one of
+    many whole-GPU victims be more than is needed."""
+    used: dict[int, int] = {}
+    for task in tasks:
+        row = world.layout.node_row[task.node_id]
+        used[row] = used.get(row, 0) + len(task.devices)
+    rows = {row for gang in gone for row in gang.rows}
+    return any(int(world.ledger.whole[row]) > used.get(row, 0) for row in rows)

@@ -54,4 +54,5 @@ def outcome(state: Pass) -> Plan:
         wanted,
         tuple(state.preempting.found),
         state.due,
+        tuple(state.future.claims),
     )

@@ -71,6 +71,8 @@ class Plan:
     """The outcome. ``wanted``: pool id -> how many nodes an autoscaled pool should have.
 
     ``due``: when each job that had no due time yet gets a promise; whoever keeps jobs keeps it.
+    ``claims``: where those for whom others go will start (not when: that depends on how soon the
+    others are gone); kept with the jobs like promises, so that nobody else takes these places.
     """
 
     starts: tuple[Start, ...] = ()
@@ -79,3 +81,4 @@ class Plan:
     wanted: Mapping[str, int] = field(default_factory=dict)
     preemptions: tuple[Preemption, ...] = ()
     due: Mapping[str, float] = field(default_factory=dict)
+    claims: tuple[Promise, ...] = ()

@@ -10,14 +10,14 @@ how often a job may lose its place is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuservice.planner.eviction import Returned, Search
-from gpuservice.planner.holds import end_of
+from gpuservice.planner.eviction import Returned, Search, spare_rows
+from gpuservice.planner.holds import ALREADY, end_of
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Preemption
@@ -46,6 +46,8 @@ class Preempting:
     _vain: set[tuple[int, int, int, bool, str]] = field(default_factory=set)
     _lowest: dict[str, int] | None = None
     _victims: list[Gang] | None = None
+    _leaving: list[Gang] = field(default_factory=list)  # as an earlier plan said
+    _borrowed: dict[tuple[str, str], int] = field(default_factory=dict)  # (queue, GPU type)
 
     # -- who might -------------------------------------------------------------------------
     def may(self, rows: Ints) -> Bools:
@@ -87,9 +89,11 @@ class Preempting:
         """Running gangs that may be preempted by anybody."""
         if self._victims is None:
             now, policy = self.state.now, self.state.policy
+            running = self.state.world.gangs.values()
+            self._leaving = [one for one in running if one.gang.preempting]
             self._victims = [
                 one
-                for one in self.state.world.gangs.values()
+                for one in running
                 if one.gang.preemptible
                 and not one.gang.preempting
                 and one.gang.preempted < policy.max_preemptions
@@ -172,26 +176,18 @@ class Preempting:
 
     def _eligible(self, why: str, job: PendingJob, shape: Shape) -> list[Gang]:
         """Who might go."""
-        world, policy = self.state.world, self.state.policy
+        policy = self.state.policy
         left = [
             one
             for one in self.candidates()
             if one.gang.gang_id not in self.going and one.gang.job_id != job.job_id
         ]
         if why == "reclaim":
-            cohort = world.queues[job.queue_id].cohort
-            lends = {
-                queue.id
-                for queue in world.queues.values()
-                if queue.cohort == cohort
-                and queue.id != job.queue_id
-                and any(world.quotas.borrowed(queue.id, kind) for kind in queue.nominal)
-            }
+            self._borrowed = self._borrowed_by_others(job.queue_id)
             return [
                 one
                 for one in left
-                if one.gang.queue_id in lends
-                and any(world.quotas.borrowed(one.gang.queue_id, kind) for kind in one.by_type)
+                if any(self._borrowed.get((one.gang.queue_id, kind)) for kind in one.by_type)
             ]
         own = [one for one in left if one.gang.queue_id == job.queue_id]
         if why == "priority":
@@ -208,6 +204,24 @@ class Preempting:
                 if one.gang.priority <= job.priority and end_of(one.gang) - self.state.now >= left_s
             ]
         return self._longest(job, shape, single)
+
+    def _borrowed_by_others(self, queue_id: str) -> dict[tuple[str, str], int]:
+        """(queue, GPU type) -> milli-GPUs that others of the cohort use beyond their nominal once
+        all are gone that go anyway. What is only promised is not borrowed yet."""
+        world = self.state.world
+        cohort = world.queues[queue_id].cohort
+        with self.state.taken.lifted(ALREADY):
+            borrowed = {
+                (queue.id, kind): world.quotas.borrowed(queue.id, kind)
+                for queue in world.queues.values()
+                if queue.cohort == cohort and queue.id != queue_id
+                for kind in queue.nominal
+            }
+        for gang in (*self._leaving, *(world.gangs[gang_id] for gang_id in sorted(self.going))):
+            for kind, milli in gang.by_type.items():
+                key = (gang.gang.queue_id, kind)
+                borrowed[key] = borrowed.get(key, 0) - milli
+        return {key: milli for key, milli in borrowed.items() if milli > 0}
 
     def _short(self, job: PendingJob, shape: Shape) -> bool:
         limit = job.max_runtime_s
@@ -271,8 +285,8 @@ class Preempting:
 
     def _still_borrows(self, gang: Gang, returned: Returned) -> bool:
         """Whether the gang's queue is above its nominal after others have given back theirs."""
-        quotas, queue = self.state.world.quotas, gang.gang.queue_id
-        return any(quotas.borrowed(queue, kind) > returned((queue, kind)) for kind in gang.by_type)
+        keys = [(gang.gang.queue_id, kind) for kind in gang.by_type]
+        return any(self._borrowed.get(key, 0) > returned(key) for key in keys)
 
     def _smallest(
         self, job: PendingJob, shape: Shape, chosen: list[Gang], eligible: list[Gang], why: str
@@ -300,10 +314,12 @@ class Preempting:
         self, job: PendingJob, shape: Shape, gone: list[Gang], eligible: list[Gang]
     ) -> Tasks | None:
         """There is room, but the cohort's nominal is lent out: more have to give it back."""
+
+        def returned(key: tuple[str, str]) -> int:
+            return sum(one.by_type.get(key[1], 0) for one in gone if one.gang.queue_id == key[0])
+
         for gang in sorted(eligible, key=lambda one: (self._cost(one), one.gang.gang_id)):
-            if gang in gone or not any(
-                self.state.world.quotas.borrowed(gang.gang.queue_id, kind) for kind in gang.by_type
-            ):
+            if gang in gone or not self._still_borrows(gang, returned):
                 continue
             self._away(gang, gone)
             tasks = self._fits(job, shape)
@@ -362,7 +378,7 @@ def put_back(
 
     :returns: the job's places with only those gone that have to (``gone`` is changed).
     """
-    if len(gone) > MINIMAL_UP_TO and not spare_rows(preempting, job, gone, tasks):
+    if len(gone) > MINIMAL_UP_TO and not spare_rows(preempting.state.world, gone, tasks):
         return tasks
     for gang in sorted(gone, key=lambda one: (-preempting._cost(one), one.gang.gang_id)):
         preempting._back(gang, gone)
@@ -372,15 +388,3 @@ def put_back(
         else:
             tasks = again
     return tasks
-
-
-def spare_rows(preempting: Preempting, job: PendingJob, gone: Sequence[Gang], tasks: Tasks) -> bool:
-    """Whether any node of the victims has room left once the job is there: only then may one of
-    many whole-GPU victims be more than is needed."""
-    world = preempting.state.world
-    used: dict[int, int] = {}
-    for task in tasks:
-        row = world.layout.node_row[task.node_id]
-        used[row] = used.get(row, 0) + len(task.devices)
-    rows = {row for gang in gone for row in gang.rows}
-    return any(int(world.ledger.whole[row]) > used.get(row, 0) for row in rows)

@@ -52,12 +52,13 @@ class Promising:
     def keep_all(self, rows: Ints) -> None:
         """Keep the promises of rows where they were given, as far as they can be kept there."""
         line, policy = self.state.world.line, self.state.policy
-        if not policy.backfill or not (policy.promises or policy.small_promises):
+        if not policy.backfill:
             return
+        given = bool(policy.promises or policy.small_promises)
         told = [
             row
             for row in line.in_order(rows, line.promised[rows]).tolist()
-            if line.job(row).promise is not None
+            if line.job(row).promise is not None and (given or line.job(row).claimed)
         ]
         if not told:
             return
@@ -74,14 +75,19 @@ class Promising:
                 self.restore(job, one)
 
     def _promised_start(self, row: int) -> float:
-        promise = self.state.world.line.job(row).promise
-        return FOREVER if promise is None else promise.start
+        """When it is to start; where others go for it, when they are gone."""
+        job = self.state.world.line.job(row)
+        if job.promise is None:
+            return FOREVER
+        if job.claimed:
+            return max(self.state.future.free_at(job.promise.tasks), self.state.now)
+        return job.promise.start
 
     def _keep(self, row: int) -> None:
         """Keep a promise where it was given, if it can be kept there."""
         job, shape = self.state.of(row)
         runtime = self.state.end_of(job) - self.state.now
-        if self.state.trial.unlimited_by_quota(job):
+        if job.claimed or self.state.trial.unlimited_by_quota(job):
             where = [option.where for option in self.state.trial.unlimited(job, shape)]
         else:
             with self.state.taken.at(self._promised_start(row)):

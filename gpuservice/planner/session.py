@@ -17,6 +17,7 @@ from gpuservice.planner.snapshot import (
     PendingJob,
     Policy,
     PoolState,
+    Promise,
     QueueState,
     Reservation,
     RunningGang,
@@ -44,6 +45,7 @@ class Session:
         self._policy = policy
         self._claims: dict[str, str] = {}  # gang -> the job that it goes for
         self._planned: dict[str, str] = {}
+        self._places: dict[str, Promise] = {}  # of those for whom others were to go
         self._claimed: set[str] = set()
         self._told: set[str] = set()  # jobs with a promise of the last plan
 
@@ -85,7 +87,8 @@ class Session:
         job = None if waiting is None else self._world.line.get(waiting)
         if job is not None:
             self._claims[gang_id] = job.job_id
-            self._world.line.change(replace(job, claimed=True))
+            place = self._places.get(waiting or "", job.promise)
+            self._world.line.change(replace(job, claimed=True, promise=place))
 
     def finish(self, gang_id: str) -> None:
         """A gang is gone: what it held is free."""
@@ -155,6 +158,7 @@ class Session:
                 line.change(replace(job, promised=first, promise=promise))
         self._told = {promise.job_id for promise in made.promises}
         self._planned = {one.gang_id: one.for_job_id for one in made.preemptions}
+        self._places = {one.job_id: one for one in made.claims}
         claimed = set(self._claims.values())
         for job_id in self._claimed - claimed:
             job = line.get(job_id)

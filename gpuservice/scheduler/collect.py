@@ -100,8 +100,9 @@ class Collector:
                 self._pending = None
 
     def told(self, promises: Iterable[plan_input.Promise]) -> None:
-        """What the last plan promised: each is kept by the next plans where it was given. (A new
-        leader promises anew, by the rank that is kept with the job.)"""
+        """What the last plan promised, and where those start for whom others go: each is kept by
+        the next plans where it was given. (A new leader promises anew, by the rank that is kept
+        with the job.)"""
         self._told = {one.job_id: one for one in promises}
 
     def _with_promises(

@@ -121,7 +121,7 @@ class Scheduler:
         )
         self._resize(epoch, made.wanted)
         snapshot = collected.snapshot
-        self._collector.told(made.promises)
+        self._collector.told((*made.promises, *made.claims))
         self._collector.note(self._noting.keep(epoch, made, snapshot.now, snapshot.pending, gone))
         return outcome
 

@@ -96,8 +96,12 @@ def _not_short(books: Books, one: Preemption, gang: RunningGang, job: PendingJob
     runtime = runtime_of(job, books.queues[job.queue_id])
     left = float("inf") if gang.promised_end is None else gang.promised_end - books.now
     size = sum(milli for task in gang.tasks for _, milli in task.devices)
-    if gang.queue_id != job.queue_id or len({task.node_id for task in gang.tasks}) != 1:
-        yield f"{one}: another queue, or a gang"
+    largest = max(len(node.devices) for node in books.nodes.values())
+    wide = job.request.count * job.request.whole > largest
+    if gang.queue_id != job.queue_id:
+        yield f"{one}: another queue"
+    if not wide and len({task.node_id for task in gang.tasks}) != 1:
+        yield f"{one}: a gang goes for what is none"
     if runtime > 4 * 3600 or books.now - job.queued_at < 600 or left < 2 * runtime:
         yield f"{one}: not short, not long waiting, or its victim is nearly done"
     if job.request.gpu_memory_mib is None:
@@ -159,6 +163,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, PendingJob]:
 def _then(snapshot: Snapshot, made: Plan, gone: set[str], requeue: bool = True) -> Snapshot:
     """The moment after: starts made, ``gone`` gone (and waiting again), other victims going."""
     claimed = {one.for_job_id for one in made.preemptions}
+    places = {one.job_id: one for one in (*made.promises, *made.claims)}
     going = {one.gang_id for one in made.preemptions} - gone
     started = Counter(start.job_id for start in made.starts)
     begun = after(snapshot, made.starts)
@@ -169,6 +174,7 @@ def _then(snapshot: Snapshot, made: Plan, gone: set[str], requeue: bool = True) 
             claimed=job.claimed or job.job_id in claimed,
             due=made.due.get(job.job_id, job.due),
             promised=_promised(snapshot, made, job),
+            promise=places.get(job.job_id, job.promise),
         )
         for job in snapshot.pending
         if started[job.job_id] < job.elements
@@ -183,7 +189,11 @@ def _then(snapshot: Snapshot, made: Plan, gone: set[str], requeue: bool = True) 
         for gang in begun.running
         if gang.gang_id not in gone
     ]
-    return replace(with_running(begun, left), pending=tuple(pending))
+    given_back = dict(begun.headroom)
+    for gang in victims:
+        for key, amount in Books(replace(begun, running=())).taken_by(gang).items():
+            given_back[key] += amount
+    return replace(with_running(begun, left), pending=tuple(pending), headroom=given_back)
 
 
 def _promised(snapshot: Snapshot, made: Plan, job: PendingJob) -> float | None:

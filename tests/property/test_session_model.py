@@ -38,6 +38,8 @@ class SessionModel(RuleBasedStateMachine):
         self.pending: dict[str, PendingJob] = {}
         self.running: dict[str, RunningGang] = {}
         self.jobs: dict[str, PendingJob] = {}
+        self.claims: dict[str, str] = {}  # gang -> the job that it goes for
+        self.claimed: set[str] = set()
         self.number = 0
         self.session = self._session()
 
@@ -115,6 +117,7 @@ class SessionModel(RuleBasedStateMachine):
 
     def _end(self, gang_id: str) -> None:
         del self.running[gang_id]
+        self.claims.pop(gang_id, None)
         self.session.finish(gang_id)
 
     # --- what happens to the cluster
@@ -220,6 +223,11 @@ class SessionModel(RuleBasedStateMachine):
             waits = self.pending[promise.job_id]
             since = rank(self.now, number) if waits.promised is None else waits.promised
             self.pending[promise.job_id] = replace(waits, promised=since, promise=promise)
+        claimed = set(self.claims.values())
+        for ident in self.claimed - claimed:
+            if ident in self.pending:
+                self.pending[ident] = replace(self.pending[ident], claimed=False)
+        self.claimed = claimed
 
     def _do(self, made: Plan) -> None:
         told = {promise.job_id for promise in made.promises}
@@ -236,12 +244,17 @@ class SessionModel(RuleBasedStateMachine):
             gang = gang_of(waits, start.tasks, self.now, end, number=self.number)
             self.running[gang.gang_id] = gang
             self.session.start(gang)
+        places = {one.job_id: one for one in made.claims}
         for one in made.preemptions:
             gang = self.running[one.gang_id]
             until = self.now + 30.0
             end = until if gang.promised_end is None else min(until, gang.promised_end)
             self.running[one.gang_id] = replace(gang, preempting=True, promised_end=end)
             self.session.stopping(one.gang_id, until)
+            self.claims[one.gang_id] = one.for_job_id
+            waits = self.pending[one.for_job_id]
+            place = places.get(waits.job_id, waits.promise)
+            self.pending[waits.job_id] = replace(waits, claimed=True, promise=place)
 
 
 TestSessionModel = SessionModel.TestCase

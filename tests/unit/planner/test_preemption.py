@@ -11,6 +11,7 @@ from small_cluster import A100, EASY, NOW, codes, gang, job, node, snapshot
 
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Plan
+from gpuservice.planner.session import Session
 from gpuservice.planner.snapshot import (
     DueTimes,
     PendingJob,
@@ -169,3 +170,67 @@ def test_preemptible_jobs_move_where_that_starts_a_gang_and_only_if_asked_to() -
     assert [(one.gang_id, one.why) for one in made.preemptions] == [("n0", "defragment")]
     # Not where it costs more than it saves.
     assert not plan(world(gangs, line, nodes=2), replace(tidy, lost_s=1e6)).preemptions
+
+
+def test_what_is_only_promised_is_not_borrowed() -> None:
+    """b uses its nominal and no more; a job of its is promised one GPU beyond it."""
+    gangs = [running("v", {"n0": [0]}, "b"), running("x", {"n0": [1]}, "other", preemptible=False)]
+    gangs[1] = replace(gangs[1], promised_end=NOW + 50)
+    queues = [
+        QueueState("a", ("pool",), cohort="c", nominal={A100: 1000}, preemption="reclaim"),
+        QueueState("b", ("pool",), cohort="c", nominal={A100: 1000}),
+        QueueState("idle", ("pool",), cohort="c", nominal={A100: 1000}),
+        QueueState("other", ("pool",)),
+    ]
+    line = [job("j1", queue_id="b", preemptible=True), job("j2", queue_id="a")]
+    made = snapshot([node("n0", 2)], line, gangs)
+    made_plan = plan(replace(made, queues=tuple(queues)), replace(POLICY, order="fifo"))
+    assert [promise.job_id for promise in made_plan.promises] == ["j1"]
+    assert not victims(made_plan)
+
+
+def test_a_queue_gives_back_what_it_borrows_and_no_more_to_two_that_reclaim() -> None:
+    gangs = [running("v1", {"n0": [0]}, "b"), running("v2", {"n0": [1]}, "b")]
+    queues = [
+        QueueState("a1", ("pool",), cohort="c", nominal={A100: 1000}, preemption="reclaim"),
+        QueueState("a2", ("pool",), cohort="c", nominal={A100: 1000}, preemption="reclaim"),
+        QueueState("b", ("pool",), cohort="c", nominal={A100: 1000}),
+        QueueState("idle", ("pool",), cohort="c", nominal={A100: 1000}),
+    ]
+    line = [job("j1", queue_id="a1"), job("j2", queue_id="a2")]
+    made = plan(replace(snapshot([node("n0", 2)], line, gangs), queues=tuple(queues)), POLICY)
+    assert len(victims(made)) == 1
+
+
+def test_where_others_go_for_a_job_nobody_else_starts_meanwhile() -> None:
+    """Only one of the two places that become free suits j2; j1, which may have either, was given
+    the other when others were told to go, and stands before j2 when they are gone."""
+    gangs = [
+        running("v1", {"n0": [0]}, project_id="red"),
+        running("v2", {"n1": [0]}, project_id="red", priority=200),
+        running("s", {"n1": [1]}, project_id="red", preemptible=False),
+    ]
+    line = [job("j1", "red", max_runtime_s=None), job("j2", "green")]
+    nodes = [node("n0", 1), node("n1", 2, isolation_node=True)]
+    base = snapshot(nodes, line, gangs)
+    queues = (QueueState("queue", ("pool",), preemption="both"),)
+    at = Session(nodes, base.pools, queues, POLICY)
+    for one in gangs:
+        at.start(one)
+    for waits in line:
+        at.submit(waits)
+    ran = {("queue", "red", "user"): 1e9}
+    first = at.plan(NOW, usage=ran)
+    assert [(one.for_job_id, one.gang_id) for one in first.preemptions] == [
+        ("j2", "v1"),
+        ("j1", "v2"),
+    ]
+    for gone in ("v1", "v2"):
+        at.stopping(gone, NOW + 10)
+    for gone in ("v1", "v2"):
+        at.finish(gone)
+    then = at.plan(NOW + 10)
+    assert {start.job_id: start.tasks[0].node_id for start in then.starts} == {
+        "j1": "n1",
+        "j2": "n0",
+    }
