@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
@@ -111,6 +112,7 @@ class Books:
         self.left = dict(snapshot.headroom)
         self.sharing = Sharing(snapshot.queues)
         self.held: list[Held] = []
+        self._waits = {job.job_id: job for job in snapshot.pending}
         self.load = Load()
         for gang in snapshot.running:
             end = INFINITE if gang.promised_end is None else max(gang.promised_end, self.now + 1)
@@ -226,7 +228,7 @@ class Books:
         """The first allowed placement with as many tasks as possible; ``turn`` rotates nodes."""
         queue = self.queues.get(job.queue_id)
         end = self.now + runtime_of(job, queue)
-        loads = self.loads(end, promises)
+        loads, times = self.loads(end, promises), self._times(end, promises)
         for pool_id in queue.pool_ids if queue else ():
             nodes = [
                 node
@@ -242,7 +244,7 @@ class Books:
                 nodes = nodes[turn % len(nodes) :] + nodes[: turn % len(nodes)]
             for place in near(nodes, job.request, "topology" in ignoring):
                 tasks = self._pack(job, place, loads, ignoring)
-                tasks = self._within_limits(job, pool_id, tasks, ignoring)
+                tasks = self._within_limits(job, pool_id, tasks, ignoring, times)
                 if len(tasks) >= job.request.min_count:
                     return tasks
         return None
@@ -265,16 +267,55 @@ class Books:
         pool_id: str,
         tasks: tuple[TaskPlacement, ...],
         ignoring: frozenset[str],
+        times: Sequence[Books],
     ) -> tuple[TaskPlacement, ...]:
-        """As many of the tasks as quota and queue let start."""
+        """As many of the tasks as quota and queue let start and run at all these times."""
         while tasks:
             amounts = self.amounts(tasks)
-            if ("quota" in ignoring or self.quota_allows(job, pool_id, amounts)) and (
-                "sharing" in ignoring or self.sharing.allows(job, amounts)
+            if all(
+                ("quota" in ignoring or books.quota_allows(job, pool_id, amounts))
+                and ("sharing" in ignoring or books.sharing.allows(job, amounts))
+                for books in times
             ):
                 break
             tasks = tasks[:-1]
         return tasks
+
+    def _times(self, end: float, promises: Sequence[Promise]) -> list[Books]:
+        """The limits now and at each promised start before ``end``: of what runs some has ended by
+        then, and what is promised runs."""
+        found = [self]
+        for moment in sorted({one.start for one in promises if self.now < one.start < end}):
+            books = self.limits_at(moment)
+            for one in promises:
+                if one.start <= moment < one.end:
+                    books.limit_more(one)
+            found.append(books)
+        return found
+
+    def limits_at(self, moment: float) -> Books:
+        """The limits at a later moment, when some of what runs has ended."""
+        books = copy(self)
+        books.left, books.sharing = dict(self.left), self.sharing.copy()
+        for held in self.held:
+            if held.end <= moment:
+                books._limit(held, -1)
+        return books
+
+    def limit_more(self, one: Promise) -> None:
+        """Count what is promised in what is limited."""
+        job = self._waits.get(one.job_id)
+        if job is not None:
+            held = Held(
+                job.job_id, "", job.project_id, job.queue_id, one.tasks, one.end, job.preemptible
+            )
+            self._limit(held, 1)
+
+    def _limit(self, held: Held, sign: int) -> None:
+        """Count something in what is limited (or, with -1, count it no more)."""
+        for key, amount in self._of_quotas(held.project_id, held.tasks).items():
+            self.left[key] -= sign * amount
+        self.sharing.take(held.queue_id, self.amounts(held.tasks), held.preemptible, sign)
 
     def _pack(
         self,

@@ -201,6 +201,13 @@ def _crowded(
                 yield Fault("L5", one.job_id, f"no room on {node_id} at {promise.start}")
                 return
             load.take(job.project_id, tasks)
+    limits = books.limits_at(promise.start)
+    for one in sorted(there, key=lambda one: one.start):
+        job, pool = jobs[one.job_id], books.nodes[one.tasks[0].node_id].pool_id
+        amounts = books.amounts(one.tasks)
+        if not limits.quota_allows(job, pool, amounts) or not limits.sharing.allows(job, amounts):
+            yield Fault("L5", one.job_id, f"over its limits at {promise.start}")
+        limits.limit_more(one)
 
 
 def _promise(books: Books, job: PendingJob, promise: Promise) -> Iterable[str]:

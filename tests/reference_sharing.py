@@ -22,6 +22,12 @@ class Sharing:
         self.use: Counter[tuple[str, str]] = Counter()
         self.firm: Counter[tuple[str, str]] = Counter()  # of it, what is not preemptible
 
+    def copy(self) -> Sharing:
+        """The same, to go on with on its own."""
+        other = Sharing(self.queues.values())
+        other.use, other.firm = self.use.copy(), self.firm.copy()
+        return other
+
     def take(
         self, queue_id: str, amounts: Mapping[str, int], preemptible: bool, sign: int = 1
     ) -> None:

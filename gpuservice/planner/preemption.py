@@ -308,6 +308,7 @@ class Preempting:
         finally:
             for gang in gone:
                 self._count(gang, 1)
+                self.state.taken.away.discard(gang.gang.gang_id)
             ledger.undo_to(mark)
 
     def _until_quota(
@@ -334,12 +335,14 @@ class Preempting:
     def _away(self, gang: Gang, gone: list[Gang]) -> None:
         self.state.world.ledger.give(gang.gang.tasks)
         self._count(gang, -1)
+        self.state.taken.away.add(gang.gang.gang_id)
         gone.append(gang)
 
     def _back(self, gang: Gang, gone: list[Gang]) -> None:
         world = self.state.world
         world.ledger.take(gang.gang.tasks, world.layout.projects.of(gang.gang.project_id))
         self._count(gang, 1)
+        self.state.taken.away.discard(gang.gang.gang_id)
         gone.remove(gang)
 
     def _count(self, gang: Gang, sign: int) -> None:
@@ -355,6 +358,7 @@ class Preempting:
         state = self.state
         for gang in victims:
             self.going.add(gang.gang.gang_id)
+            state.taken.goes(gang.gang.gang_id)
             self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
         runtime = state.end_of(job) - state.now
         start = state.now + 1

@@ -90,8 +90,9 @@ class Promising:
         if job.claimed or self.state.trial.unlimited_by_quota(job):
             where = [option.where for option in self.state.trial.unlimited(job, shape)]
         else:
-            with self.state.taken.at(self._promised_start(row)):
-                where = self.state.trial.within_quota(job, shape)
+            where = self.state.trial.within_quota(
+                job, shape, self._promised_start(row), self._promised_start(row) + runtime
+            )
         found = self.state.future.kept(job, where, runtime)
         if found is not None:
             self.book(job, found[0], runtime, found[1])
@@ -169,7 +170,7 @@ class Promising:
         """Keep places and quota for a job from a moment on."""
         promise = Promise(job.job_id, start, start + runtime, job.project_id, tasks)
         self.state.future.book(promise, job.request, told)
-        self.state.taken.book(job.job_id, start, self.state.takes(job, tasks))
+        self.state.taken.book(job.job_id, start, self.state.takes(job, tasks, promise.end))
 
     def vacate(self, job_id: str) -> Booking | None:
         """Give up what is kept for a job."""
@@ -181,7 +182,8 @@ class Promising:
         if booking is not None:
             self.state.future.restore(booking)
             promise = booking.promise
-            self.state.taken.book(job.job_id, promise.start, self.state.takes(job, promise.tasks))
+            taken = self.state.takes(job, promise.tasks, promise.end)
+            self.state.taken.book(job.job_id, promise.start, taken)
 
     def spend(self, shape: Shape) -> None:
         """One promise less."""

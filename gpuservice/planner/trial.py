@@ -89,12 +89,16 @@ class Trial:
             return slots
         return self.reserved.within(where.rows, slots, job.queue_id, job.project_id, end)
 
-    def may_run(self, job: PendingJob, end: float) -> bool:
-        """Whether the project may have one more attempt, until ``end``."""
-        if not self.world.headroom.limits(job.project_id):
+    def may_run(self, job: PendingJob, end: float, start: float | None = None) -> bool:
+        """Whether the project may have one more attempt, from ``start`` (None: now) to ``end``."""
+        headroom = self.world.headroom
+        if not headroom.limits(job.project_id):
             return True
-        with self.taken.lifted(end):
-            return self.world.headroom.may_run(job.project_id)
+
+        def ask() -> tuple[int, str]:
+            return int(headroom.may_run(job.project_id)), ""
+
+        return self.taken.least(ask, 1, start, end)[0] > 0
 
     def or_promise(self, job: PendingJob) -> str:
         """Whether a promised job's part of the quota is what is missing."""
@@ -128,14 +132,19 @@ class Trial:
         world = self.world
         return not world.quotas.limited and not world.headroom.limits(job.project_id)
 
-    def most_tasks(self, job: PendingJob, shape: Shape, number: int, end: float) -> tuple[int, str]:
-        """How many tasks quotas leave room for in a shape's pool until ``end``, and what bounds
-        them: the tighter quota, or what of it is kept for a promise."""
+    def most_tasks(
+        self, job: PendingJob, shape: Shape, number: int, end: float, start: float | None = None
+    ) -> tuple[int, str]:
+        """How many tasks quotas leave room for in a shape's pool from ``start`` (None: now) to
+        ``end``, and what bounds them: the tighter quota, or what of it is kept for a promise."""
         where, each = shape.where[number], shape.each[number]
         if not each or self.unlimited_by_quota(job):
             return where.most, ""
-        with self.taken.lifted(end):
-            most, word = self._room(job, shape, number)
+
+        def ask() -> tuple[int, str]:
+            return self._room(job, shape, number)
+
+        most, word = self.taken.least(ask, job.request.count, start, end)
         if most < job.request.min_count and self.taken:
             with self.taken.lifted(ALREADY):
                 if self._room(job, shape, number)[0] >= job.request.min_count:
@@ -188,14 +197,16 @@ class Trial:
         certain = not options and word != Reason.BEHIND_PROMISE
         return word if word and certain else Reason.INSUFFICIENT_GPUS
 
-    def within_quota(self, job: PendingJob, shape: Shape) -> list[Candidates]:
-        """The pools where quota has room for the job's least gang."""
-        if not self.may_run(job, FOREVER):
+    def within_quota(
+        self, job: PendingJob, shape: Shape, start: float | None = None, end: float = FOREVER
+    ) -> list[Candidates]:
+        """The pools where quota has room for the job's least gang from ``start`` (None: now) on."""
+        if not self.may_run(job, end, start):
             return []
         project = self.world.layout.projects.of(job.project_id)
         found: list[Candidates] = []
         for number, where in enumerate(shape.where):
-            most, _ = self.most_tasks(job, shape, number, FOREVER)
+            most, _ = self.most_tasks(job, shape, number, end, start)
             if most >= job.request.min_count:
                 found.append(Candidates(where.pool, where.rows, project, most))
         return found

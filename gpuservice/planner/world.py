@@ -306,7 +306,7 @@ class World:
             gang = one.gang
             yield Taken(
                 gang.project_id, gang.queue_id, one.taken, one.by_type, gang.preemptible,
-                end_of(gang),
+                end_of(gang), gang.gang_id,
             )  # fmt: skip
 
     def end_by(self, gang_id: str, end: float, preempting: bool) -> None:

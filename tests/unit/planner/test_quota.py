@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from small_cluster import A100, codes, gang, job, node, pool, snapshot, why
+import pytest
+from small_cluster import A100, EASY, NOW, codes, gang, job, node, places, pool, snapshot, why
 
 from gpuservice.planner.plan import plan
 
@@ -74,3 +75,22 @@ def test_what_quota_stops_is_promised_nothing() -> None:
     )
     assert not made.promises
     assert [start.job_id for start in made.starts] == ["j2"]
+
+
+@pytest.mark.parametrize(("owner", "starts"), [("red", True), ("green", False)])
+def test_quota_that_comes_back_before_a_promise_is_not_kept_for_it(
+    owner: str, starts: bool
+) -> None:
+    """By the promised start of j1 the project has got back what r has of its quota, if it is r's
+    project: j2 may run on."""
+    running = [
+        gang("r", {"a": range(4)}, NOW + 100, owner),
+        gang("s", {"a": [4, 5]}, NOW + 5000, "blue"),
+    ]
+    line = [job("j1", gpu_milli=6000), job("j2", max_runtime_s=900)]
+    nodes = [node("a"), node("b", 1, groups=1)]
+    made = plan(snapshot(nodes, line, running, {("red", "gpus"): 6500}), EASY)
+    assert [promise.start for promise in made.promises] == [NOW + 100]
+    assert places(made) == ({"j2": ["b/0"]} if starts else {})
+    if not starts:
+        assert codes(made, "j2") == ["behind_promise"]
