@@ -40,8 +40,13 @@ def changes_that_start(state: Pass, job: PendingJob) -> tuple[Change, ...]:
     works of each kind."""
     shape = state.world.shapes[state.world.shape(job.request, job.queue_id, job.project_id)]
     own = state.promising.vacate(job.job_id)
-    # The promise that the job has goes to another, if there are not enough for all.
-    wanted = own is not None and not state.promising.budget(shape)[1]
+    # The promise that the job has, or its places, go to others that wait behind it.
+    wanted = own is not None and (
+        not state.promising.budget(shape)[1]
+        or any(
+            other.promise.start >= own.promise.start for other in state.future.booked.of.values()
+        )
+    )
     try:
         return _that_start(state, job, shape, wanted)
     finally:

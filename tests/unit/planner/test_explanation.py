@@ -14,7 +14,7 @@ from small_cluster import A100, EASY, NOW, codes, gang, job, node, pool, snapsho
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.plan import plan
 from gpuservice.planner.plan_types import Holder, Start
-from gpuservice.planner.snapshot import QueueState, Weights
+from gpuservice.planner.snapshot import Policy, QueueState, Weights
 
 TWO = [node("a", rack="r1"), node("b", rack="r2")]
 HALF = [gang("r", {"a": range(4)}), gang("s", {"b": range(4)})]
@@ -186,6 +186,23 @@ def test_a_change_for_which_the_job_would_lose_its_turn_is_not_offered() -> None
     made = plan(world, policy)
     assert [promise.job_id for promise in made.promises] == ["j1"]
     assert why(made, "j1").would_start_now_if == ()
+
+
+def test_a_change_for_which_others_would_come_to_its_places_is_not_offered() -> None:
+    """j1 and j2 are gangs that are promised starts one after the other; as a single task j1 would
+    be due later, and j2 be promised both nodes at the start that was j1's."""
+    line = [
+        job(name, count=2, gpu_milli=4000, queued_at=0.0, due=due, max_runtime_s=100)
+        for name, due in (("j1", -10.0), ("j2", -5.0))
+    ]
+    policy = Policy(order="fifo", small_promises=0)
+    world = snapshot([node("a", 4), node("b", 4)], line, [gang("r", {"a": range(4)}, NOW + 50)])
+    made = plan(world, policy)
+    assert [promise.start for promise in made.promises] == [NOW + 50, NOW + 150]
+    single = replace(line[0], request=replace(line[0].request, count=1, min_count=1))
+    assert not plan(replace(world, pending=(single, line[1])), policy).starts
+    offered = why(made, "j1").would_start_now_if
+    assert not [one for one in offered if one["change"].get("tasks", {}).get("count") == 1]
 
 
 def test_a_full_pool_at_its_maximum() -> None:
