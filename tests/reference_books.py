@@ -115,7 +115,8 @@ class Books:
         self._waits = {job.job_id: job for job in snapshot.pending}
         self.load = Load()
         for gang in snapshot.running:
-            end = INFINITE if gang.promised_end is None else max(gang.promised_end, self.now + 1)
+            end = INFINITE if gang.promised_end is None else gang.promised_end
+            end = end if end > self.now else self.now + 1  # late with ending, and still there
             held = Held(
                 gang.job_id, gang.gang_id, gang.project_id, gang.queue_id, gang.tasks, end,
                 gang.preemptible,
@@ -282,8 +283,7 @@ class Books:
         return tasks
 
     def _times(self, end: float, promises: Sequence[Promise]) -> list[Books]:
-        """The limits now and at each promised start before ``end``: of what runs some has ended by
-        then, and what is promised runs."""
+        """The limits now and at each promised start before ``end``, with what is promised."""
         found = [self]
         for moment in sorted({one.start for one in promises if self.now < one.start < end}):
             books = self.limits_at(moment)

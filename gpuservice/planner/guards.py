@@ -14,8 +14,8 @@ import numpy as np
 
 from gpuservice.planner.bookings import Bookings, Use, picks_devices
 from gpuservice.planner.capacity import PLENTY, Candidates, device_slots, share_milli
-from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
-from gpuservice.planner.ledger import Floats, Ints, Ledger
+from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, gone_at, holds_by_row
+from gpuservice.planner.ledger import Bools, Floats, Ints, Ledger
 from gpuservice.planner.settling import WHOLE, Devices
 from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
 
@@ -122,16 +122,19 @@ class Guards:
     ) -> tuple[Ints, dict[int, list[int]]] | None:
         """The same device by device where that may find more: (slots, row -> slots of each of its
         devices); None where counting says all there is to say."""
-        if not (request.whole or request.shared):
+        if not (request.whole or request.shared) or end <= self._pools.get(where.pool, FOREVER):
             return None
         picky = picks_devices(request)
+        which = self._given_back(where.rows)
+        if not (request.shared or picky or self._mixed or which.any()):
+            return None
         found = self.within(where.pool, where.rows, slots, request, where.project, end)
         host = self._within(where.pool, where.rows, slots, (0, request), where.project, end)
         looked: dict[int, list[int]] = {}
         for at in self._late(where.rows, slots, end).tolist():
             row = where.rows.start + at
             if host[at] <= found[at] or not (
-                request.shared or picky or row in self._mixed or self._given_back(row)
+                request.shared or picky or row in self._mixed or which[at]
             ):
                 continue
             looked[row] = self._by_device(row, request, where.project, end, picky)
@@ -141,11 +144,11 @@ class Guards:
             found[at] = min(int(host[at]), room)
         return (found, looked) if looked else None
 
-    def _given_back(self, row: int) -> bool:
-        """Whether a device is free of something that was to run on: as a trial of who might go
-        leaves it. Nothing that is booked counts on such a device before that end."""
-        free = self._ledger.free[row] >= WHOLE
-        return bool((free & (self._base[row] > ALREADY)).any())
+    def _given_back(self, rows: slice) -> Bools:
+        """(n,): on which nodes a device is free of something that was to run on: as a trial of who
+        might go leaves it. Nothing that is booked counts on such a device before that end."""
+        given: Bools = (self._ledger.free[rows] >= WHOLE) & (self._base[rows] > ALREADY)
+        return np.asarray(given.any(axis=1))
 
     def _by_device(
         self, row: int, request: Request, project: int, end: float, picky: bool
@@ -212,7 +215,7 @@ class Guards:
         least = [PLENTY, PLENTY, PLENTY]
         moments: list[tuple[float, tuple[int, int, int]]] = []
         for moment in sorted({use.start for use in uses}):
-            ended = [hold for hold in holds if max(hold.end, self._now + 1) <= moment]
+            ended = [hold for hold in holds if gone_at(hold.end, self._now) <= moment]
             left = (
                 int(np.count_nonzero(free_at <= moment)),
                 cpus + sum(hold.vcpus for hold in ended),

@@ -63,6 +63,11 @@ def end_of(gang: RunningGang) -> float:
     return FOREVER if gang.promised_end is None else gang.promised_end
 
 
+def gone_at(end: float, now: float) -> float:
+    """When something is gone: at its end, or, late with that, the next moment for all one knows."""
+    return end if end > now else now + 1
+
+
 class Holdings:
     """Holds of every row, kept as gangs come and go.
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpuservice.planner.cohorts import QueueQuotas
-from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.holds import FOREVER, gone_at
 from gpuservice.planner.quota import Headroom
 
 
@@ -111,18 +111,21 @@ class QuotaBookings:
             yield
 
     def _ended_by(self, moment: float) -> list[Taken]:
-        """What is given back by a moment, summed up. Whoever is late with ending is there until
-        the next moment, whoever goes for others no longer than that."""
-        soonest = self._now + 1
-        if moment < soonest:
+        """What is given back by a moment, summed up; by the next moment also what those have who
+        go for others."""
+        if moment <= self._now:
             return []
+        next_moment = self._now + 1
         if moment in self._ended and not self.away:
             return self._ended[moment]
         ended = [
             one
             for one in (*self._running(), *self._started)
             if one.gang_id not in self.away
-            and (one.gang_id in self.going or max(one.end, soonest) <= moment)
+            and (
+                gone_at(one.end, self._now) <= moment
+                or (one.gang_id in self.going and next_moment <= moment)
+            )
         ]
         found = list(_summed(ended))
         if not self.away:

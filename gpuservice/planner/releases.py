@@ -10,7 +10,7 @@ import numpy as np
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.bookings import Bookings
 from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings
+from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, gone_at
 from gpuservice.planner.ledger import NOBODY, Bools, Floats, Ints, Ledger
 from gpuservice.planner.snapshot import Request
 
@@ -34,7 +34,7 @@ class Releases:
     def __init__(
         self, now: float, ledger: Ledger, holdings: Holdings, extra: dict[int, list[Hold]]
     ) -> None:
-        self._soonest = now + 1  # for those that are late with ending
+        self._now = now
         self._ledger = ledger
         self._holdings = holdings
         self._extra = extra
@@ -97,7 +97,7 @@ class Releases:
         freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
         for at, here in enumerate(holds):
             for number, hold in enumerate(here):
-                ends[at, number] = max(hold.end, self._soonest)
+                ends[at, number] = gone_at(hold.end, self._now)
                 freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
         sums = np.cumsum(freed, axis=2)
         ledger = self._ledger
@@ -106,7 +106,7 @@ class Releases:
             ledger.cpus[rows][:, None] + sums[0],
             ledger.memory[rows][:, None] + sums[1],
             MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
-            np.array([max(here[-1].end, self._soonest) if here else ALREADY for here in holds]),
+            np.array([gone_at(here[-1].end, self._now) if here else ALREADY for here in holds]),
         )
 
 

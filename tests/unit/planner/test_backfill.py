@@ -9,6 +9,7 @@ import pytest
 from small_cluster import EASY, NOW, codes, gang, job, node, snapshot, why
 
 from gpuservice.planner.plan import plan
+from gpuservice.planner.session import Session
 
 BUSY = [gang("r", {"a": range(6)}, NOW + 100)]
 WIDE = job("j1", gpu_milli=8000)
@@ -47,6 +48,15 @@ def test_an_isolated_node_that_is_promised_is_not_lent_to_another_project() -> N
     made = plan(snapshot(nodes, line, running), EASY)
     assert [promise.start for promise in made.promises] == [NOW + 50]
     assert not made.starts
+
+
+def test_a_promise_is_kept_when_it_is_nearly_due() -> None:
+    base = snapshot([node("a")], [WIDE], [replace(BUSY[0], gang_id="r")])
+    at = Session([node("a")], base.pools, base.queues, EASY)
+    at.start(base.running[0])
+    at.submit(WIDE)
+    for moment in (NOW, NOW + 99.5):
+        assert [promise.start for promise in at.plan(moment).promises] == [NOW + 100]
 
 
 def test_an_impossible_job_blocks_nobody() -> None:
