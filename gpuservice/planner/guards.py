@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuservice.planner.bookings import Bookings, Use, picks_devices
 from gpuservice.planner.capacity import PLENTY, Candidates, device_slots, share_milli
-from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, gone_at, holds_by_row
+from gpuservice.planner.holds import ALREADY, FOREVER, Present, holds_by_row
 from gpuservice.planner.ledger import Bools, Floats, Ints, Ledger
 from gpuservice.planner.settling import WHOLE, Devices
 from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
@@ -23,24 +23,12 @@ from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
 class Guards:
     """What the bookings of one pass leave, by node.
 
-    :param base: (N, D) when each device is wholly free, by what runs and what was started.
-    :param extra: what this very plan started, by row.
+    :param present: what runs and what was started.
     """
 
-    def __init__(
-        self,
-        now: float,
-        ledger: Ledger,
-        holdings: Holdings,
-        base: Floats,
-        extra: dict[int, list[Hold]],
-        booked: Bookings,
-    ) -> None:
-        self._now = now
+    def __init__(self, ledger: Ledger, present: Present, booked: Bookings) -> None:
         self._ledger = ledger
-        self._holdings = holdings
-        self._base = base
-        self._extra = extra
+        self._present = present
         self._booked = booked
         count = len(ledger.layout.nodes)
         self.first: Floats = np.full(count, FOREVER)
@@ -147,7 +135,7 @@ class Guards:
     def _given_back(self, rows: slice) -> Bools:
         """(n,): on which nodes a device is free of something that was to run on: as a trial of who
         might go leaves it. Nothing that is booked counts on such a device before that end."""
-        given: Bools = (self._ledger.free[rows] >= WHOLE) & (self._base[rows] > ALREADY)
+        given: Bools = (self._ledger.free[rows] >= WHOLE) & (self._present.free_at[rows] > ALREADY)
         return np.asarray(given.any(axis=1))
 
     def _by_device(
@@ -164,8 +152,8 @@ class Guards:
 
     def devices(self, row: int) -> Devices:
         """The devices of a node without what is booked."""
-        holds = (*self._holdings.rows[row].values(), *self._extra.get(row, ()))
-        return Devices(self._ledger.layout, row, self._base[row], holds)
+        present = self._present
+        return Devices(self._ledger.layout, row, present.free_at[row], present.holds(row))
 
     def _for_another(self, at: Ints, project: int, end: float) -> list[int]:
         """Which of the nodes another project has to itself before ``end``."""
@@ -209,13 +197,13 @@ class Guards:
 
     def _recount(self, row: int, uses: Sequence[Use]) -> None:
         """The first booked start of a node, and the least that is left at any of them."""
-        holds = [*self._holdings.rows[row].values(), *self._extra.get(row, ())]
-        free_at = self._base[row]
+        holds = self._present.holds(row)
+        free_at = self._present.free_at[row]
         cpus, memory = int(self._ledger.cpus[row]), int(self._ledger.memory[row])
         least = [PLENTY, PLENTY, PLENTY]
         moments: list[tuple[float, tuple[int, int, int]]] = []
         for moment in sorted({use.start for use in uses}):
-            ended = [hold for hold in holds if gone_at(hold.end, self._now) <= moment]
+            ended = [hold for hold in holds if hold.end <= moment]
             left = (
                 int(np.count_nonzero(free_at <= moment)),
                 cpus + sum(hold.vcpus for hold in ended),

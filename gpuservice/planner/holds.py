@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,7 @@ class Holdings:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.healthy = layout.healthy
         self.rows: list[dict[str, Hold]] = [{} for _ in layout.nodes]
         self.free_at: Floats = np.where(layout.healthy, ALREADY, FOREVER)
 
@@ -102,3 +103,48 @@ class Holdings:
                 if at[column] < hold.end:
                     at[column] = hold.end
         self.free_at[row] = at
+
+
+class Present:
+    """Who holds what in one pass: what runs, without those that go for others from the next moment
+    on, and what the plan itself has started.
+
+    ``free_at`` (N, D): when each device is wholly free.
+    """
+
+    def __init__(self, now: float, holdings: Holdings) -> None:
+        self.now = now
+        self._holdings = holdings
+        late = (holdings.free_at > ALREADY) & (holdings.free_at <= now)
+        self.free_at: Floats = np.where(late, now + 1, holdings.free_at)
+        self._started: dict[int, list[Hold]] = {}
+        self._going: set[str] = set()
+
+    def started(self, row: int, hold: Hold) -> None:
+        """Something was started on a row."""
+        self._started.setdefault(row, []).append(hold)
+        self._until(row, hold)
+
+    def goes(self, gang_id: str, rows: Iterable[int]) -> None:
+        """A running gang goes for others: it is gone the next moment."""
+        self._going.add(gang_id)
+        for row in rows:
+            self.free_at[row] = np.where(self._holdings.healthy[row], ALREADY, FOREVER)
+            for hold in self.holds(row):
+                self._until(row, hold)
+
+    def holds(self, row: int) -> list[Hold]:
+        """What is held of a row, each until it is gone."""
+        found: list[Hold] = []
+        for gang_id, hold in self._holdings.rows[row].items():
+            end = gone_at(hold.end, self.now)
+            if gang_id in self._going:
+                end = min(end, self.now + 1)
+            found.append(hold if end == hold.end else replace(hold, end=end))
+        found.extend(self._started.get(row, ()))
+        return found
+
+    def _until(self, row: int, hold: Hold) -> None:
+        for column, _ in hold.shares:
+            if self.free_at[row, column] < hold.end:
+                self.free_at[row, column] = hold.end

@@ -137,7 +137,8 @@ class Pass:
             # What others go for is one element: the rest of an array waits like everybody.
             rows = rows[~holds | self._arrays_claimed(rows)]
         for row in below.tolist():
-            self.promising.vacate(line.job(row).job_id)
+            if not line.job(row).claimed:  # places for which others went are nobody else's
+                self.promising.vacate(line.job(row).job_id)
         self._others(rows)
         self.promising.keep_all(below)
 

@@ -359,6 +359,7 @@ class Preempting:
         for gang in victims:
             self.going.add(gang.gang.gang_id)
             state.taken.goes(gang.gang.gang_id)
+            state.future.goes(gang.gang.gang_id, gang.rows)
             self.found.append(Preemption(gang.gang.gang_id, gang.gang.job_id, job.job_id, why))
         runtime = state.end_of(job) - state.now
         start = state.now + 1

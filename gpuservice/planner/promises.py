@@ -18,7 +18,7 @@ from gpuservice.planner.bookings import Booking, Bookings, picks_devices
 from gpuservice.planner.capacity import Candidates, right_kind, share_milli
 from gpuservice.planner.first_moment import first
 from gpuservice.planner.guards import Guards, Reserved
-from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, holds_by_row
+from gpuservice.planner.holds import ALREADY, FOREVER, Holdings, Present, holds_by_row
 from gpuservice.planner.ledger import NOBODY, Floats, Ints, Ledger
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.releases import Releases
@@ -37,13 +37,10 @@ class Future:
         self.reserved = reserved
         self.booked = Bookings(ledger.layout)
         self._begun: list[tuple[Tasks, float, int]] = []
-        # Whoever is late with ending is still there: gone the next moment, for all one knows.
-        late = (holdings.free_at > ALREADY) & (holdings.free_at <= now)
-        self._base: Floats = np.where(late, now + 1, holdings.free_at)
-        self._behind: Floats = self._base.copy()  # with bookings
-        self._extra: dict[int, list[Hold]] = {}
-        self._releases = Releases(now, ledger, holdings, self._extra)
-        self.guards = Guards(now, ledger, holdings, self._base, self._extra, self.booked)
+        self.present = Present(now, holdings)
+        self._behind: Floats = self.present.free_at.copy()  # with bookings
+        self._releases = Releases(ledger, self.present)
+        self.guards = Guards(ledger, self.present, self.booked)
 
     @property
     def promises(self) -> list[Promise]:
@@ -59,7 +56,7 @@ class Future:
         """When what runs leaves the devices that these tasks name."""
         cells = self.ledger.layout.device_cell
         named = [cells[device] for task in tasks for device, _ in task.devices if device in cells]
-        return max((float(self._base[cell]) for cell in named), default=self.now)
+        return max((float(self.present.free_at[cell]) for cell in named), default=self.now)
 
     def started(self, tasks: Tasks, end: float, project: int) -> None:
         """Something was started now (and taken from the ledger): it holds until ``end``."""
@@ -73,17 +70,25 @@ class Future:
         for tasks, end, project in begun:
             touched = holds_by_row(self.ledger.layout, tasks, end, project)
             for row, hold in touched:
-                self._extra.setdefault(row, []).append(hold)
+                self.present.started(row, hold)
                 self._releases.forget(row)
                 for column, _ in hold.shares:
-                    self._base[row, column] = max(self._base[row, column], end)
                     self._behind[row, column] = max(self._behind[row, column], end)
             self._changed([row for row, _ in touched if row in self.booked.uses])
+
+    def goes(self, gang_id: str, rows: Sequence[int]) -> None:
+        """A running gang goes for others: from the next moment on what it holds is free."""
+        self._catch_up()
+        self.present.goes(gang_id, rows)
+        for row in rows:
+            self._releases.forget(row)
+        self._changed(rows)
 
     def _changed(self, rows: Sequence[int]) -> None:
         """Settle anew which devices the bookings of some nodes take: a promise is of a number of
         devices, in the order of their starts."""
-        width = self._base.shape[1]
+        free_at = self.present.free_at
+        width = free_at.shape[1]
         for row in rows:
             uses = self.booked.uses.get(row, ())
             if any(use.shares or use.whole_node for use in uses):
@@ -93,9 +98,9 @@ class Future:
                 continue
             if all(use.gpus >= width for use in uses):  # whole nodes: nothing to choose
                 end = max((use.end for use in uses), default=ALREADY)
-                self._behind[row] = np.maximum(self._base[row], end)
+                self._behind[row] = np.maximum(free_at[row], end)
                 continue
-            behind = self._base[row].copy()
+            behind = free_at[row].copy()
             for use in self.booked.by_start(row):
                 first = np.argsort(behind, kind="stable")[: use.gpus]
                 behind[first] = np.maximum(behind[first], use.end)
@@ -123,12 +128,10 @@ class Future:
         """A copy for estimates: what is booked in it binds nobody."""
         self._catch_up()
         other = Future(self.now, self.ledger, self.holdings, self.reserved)
-        other._base, other._behind = self._base, self._behind.copy()
-        other._extra, other._releases = self._extra, self._releases
+        other.present, other._behind = self.present, self._behind.copy()
+        other._releases = self._releases
         other.booked = self.booked.copy()
-        other.guards = Guards(
-            self.now, self.ledger, self.holdings, self._base, self._extra, other.booked
-        )
+        other.guards = Guards(self.ledger, self.present, other.booked)
         return other
 
     def kept(

@@ -10,7 +10,7 @@ import numpy as np
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.bookings import Bookings
 from gpuservice.planner.capacity import Candidates
-from gpuservice.planner.holds import ALREADY, FOREVER, Hold, Holdings, gone_at
+from gpuservice.planner.holds import ALREADY, FOREVER, Present
 from gpuservice.planner.ledger import NOBODY, Bools, Floats, Ints, Ledger
 from gpuservice.planner.snapshot import Request
 
@@ -26,22 +26,15 @@ class _Released(NamedTuple):
 
 
 class Releases:
-    """Releases by pool, worked out when asked for.
+    """Releases by pool, worked out when asked for."""
 
-    :param extra: what the plan itself has started, by row.
-    """
-
-    def __init__(
-        self, now: float, ledger: Ledger, holdings: Holdings, extra: dict[int, list[Hold]]
-    ) -> None:
-        self._now = now
+    def __init__(self, ledger: Ledger, present: Present) -> None:
         self._ledger = ledger
-        self._holdings = holdings
-        self._extra = extra
+        self._present = present
         self._known: dict[str, _Released] = {}
 
     def forget(self, row: int) -> None:
-        """Something was started on a row."""
+        """Something was started on a row, or goes from it."""
         self._known.pop(self._ledger.layout.pool[row], None)
 
     def times(self, request: Request, where: Candidates, most: int, booked: Bookings) -> Floats:
@@ -86,10 +79,7 @@ class Releases:
 
     def _release(self, rows: slice) -> _Released:
         holds = [
-            sorted(
-                (*self._holdings.rows[row].values(), *self._extra.get(row, ())),
-                key=lambda hold: hold.end,
-            )
+            sorted(self._present.holds(row), key=lambda hold: hold.end)
             for row in range(rows.start, rows.stop)
         ]
         width = max((len(here) for here in holds), default=0)
@@ -97,7 +87,7 @@ class Releases:
         freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
         for at, here in enumerate(holds):
             for number, hold in enumerate(here):
-                ends[at, number] = gone_at(hold.end, self._now)
+                ends[at, number] = hold.end
                 freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
         sums = np.cumsum(freed, axis=2)
         ledger = self._ledger
@@ -106,7 +96,7 @@ class Releases:
             ledger.cpus[rows][:, None] + sums[0],
             ledger.memory[rows][:, None] + sums[1],
             MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
-            np.array([gone_at(here[-1].end, self._now) if here else ALREADY for here in holds]),
+            np.array([here[-1].end if here else ALREADY for here in holds]),
         )
 
 

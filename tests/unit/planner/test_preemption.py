@@ -234,3 +234,51 @@ def test_where_others_go_for_a_job_nobody_else_starts_meanwhile() -> None:
         "j1": "n1",
         "j2": "n0",
     }
+
+
+def test_nothing_starts_beside_a_victim_on_what_it_leaves_to_another_project() -> None:
+    """A share of red's beside v would keep the GPU from blue, for whom v goes."""
+    victim = replace(gang("v", {"n0": [0]}, NOW + 90, milli=700), gang_id="v", queue_id="queue")
+    victim = replace(victim, preemptible=True, priority=300, started_at=NOW - 4000)
+    line = [
+        job("j1", "blue", gpu_milli=500, priority=500, max_runtime_s=None),
+        job("j2", "red", gpu_milli=200, priority=100, max_runtime_s=9000),
+    ]
+    made = plan(
+        replace(world([victim], line), nodes=snapshot([node("n0", 1)], line, [victim]).nodes),
+        POLICY,
+    )
+    assert victims(made) == ["v"]
+    assert not made.starts
+
+
+def test_a_victim_that_comes_back_takes_no_place_for_which_others_went() -> None:
+    """v2 goes for a short job of the lowest tier, v1 for an urgent one: back in line v1 ranks
+    before the short job, whose place is kept all the same."""
+    policy = replace(POLICY, preempt=frozenset({"priority", "short_jobs"}))
+    gangs = [
+        running("v1", {"n0": [0]}, priority=300, promised_end=NOW + 700),
+        running("v2", {"n0": [1]}, "calm", promised_end=NOW + 9000),
+    ]
+    queues = (
+        QueueState("queue", ("pool",), preemption="both"),
+        QueueState("calm", ("pool",)),
+    )
+    line = [
+        job("j1", priority=500),
+        job("j2", queue_id="calm", priority=100, max_runtime_s=60, queued_at=NOW - 700),
+    ]
+    nodes = [node("n0", 2)]
+    at = Session(nodes, snapshot(nodes).pools, queues, policy)
+    for one in gangs:
+        at.start(one)
+    for waits in line:
+        at.submit(waits)
+    made = at.plan(NOW)
+    assert {one.for_job_id: one.gang_id for one in made.preemptions} == {"j1": "v1", "j2": "v2"}
+    for gone in ("v1", "v2"):
+        at.stopping(gone, NOW + 10)
+    for gone in ("v1", "v2"):
+        at.finish(gone)
+    at.submit(job("v1", priority=300, queued_at=0.0, preemptible=True))
+    assert {start.job_id for start in at.plan(NOW + 10).starts} == {"j1", "j2"}
