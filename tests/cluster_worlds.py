@@ -258,5 +258,9 @@ def occupy(
             books.start(job, tasks)
             end = None if endless else NOW + left
             gang = gang_of(job, tasks, NOW - ago, end, number=number)
-            gangs.append(replace(gang, preempted=preempted, protected_s=protected))
+            # Waiting again, it asks for what its end was reckoned with.
+            limit = None if endless else ago + left
+            gangs.append(
+                replace(gang, preempted=preempted, protected_s=protected, max_runtime_s=limit)
+            )
     return with_running(empty, gangs)
