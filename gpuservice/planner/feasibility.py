@@ -128,6 +128,15 @@ class Feasibility:
                    default=0)  # fmt: skip
         return most >= request.whole * request.min_count
 
+    def gpus_of(self, pool_id: str) -> int:
+        """All GPUs of a pool at its largest."""
+        here = [node for node in self._nodes if node.pool_id == pool_id]
+        count = sum(len(node.devices) for node in here)
+        for pool in self._pools:
+            if pool.id == pool_id:
+                count += max(pool.max_nodes - len(here), 0) * pool.template.gpu_count
+        return count
+
     def ledger(self, widest: int = 1) -> Ledger:
         """The idle ledger, built when first asked for, with room for gangs that wide."""
         if self._ledger is None or (widest > self._widest and self._growing):

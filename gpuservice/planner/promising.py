@@ -95,7 +95,11 @@ class Promising:
             )
         found = self.state.future.kept(job, where, runtime)
         if found is not None:
-            self.book(job, found[0], runtime, found[1])
+            start, tasks = found
+            told = not job.claimed or bool(
+                self.state.trial.within_quota(job, shape, start, start + runtime)
+            )
+            self.book(job, start, runtime, tasks, told)
 
     def holder(self, row: int) -> None:
         """Who holds a promise: start it, or keep or better the promise."""

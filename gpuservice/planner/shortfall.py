@@ -171,11 +171,11 @@ class Shortfall:
         ledger = feasibility.ledger(request.count)
         wheres = feasibility.candidates(self.shape.pools, request.count)
         largest = max((largest_gang(ledger, request, where) for where in wheres), default=0)
-        total = max((int(ledger.free[where.rows].sum()) for where in wheres), default=0)
+        total = max((feasibility.gpus_of(pool) for pool in self.shape.pools), default=0)
         return {
             "largest_ever": gpus(each_of(request) * largest),
             "largest_ever_tasks": largest,
-            "total": gpus(total),
+            "total": total,
             "within": request.within if request.required else None,
             "gpu_memory_mib": request.gpu_memory_mib or request.min_gpu_memory_mib or None,
             "most_gpu_memory_mib": max(

@@ -205,6 +205,14 @@ def test_a_change_for_which_others_would_come_to_its_places_is_not_offered() -> 
     assert not [one for one in offered if one["change"].get("tasks", {}).get("count") == 1]
 
 
+@pytest.mark.parametrize("wider", [False, True])
+def test_all_gpus_of_a_pool_are_told_whatever_else_was_asked(wider: bool) -> None:
+    """A wider gang makes the planner look at more of the nodes that may come."""
+    line = [job("j1", gpu_types=("t4",)), *([job("j2", count=30, gpu_milli=8000)] if wider else [])]
+    made = plan(snapshot([node("a")], line, pools=[pool("pool", 1, max_nodes=6)]))
+    assert why(made, "j1").reasons[0].facts["total"] == 48
+
+
 def test_a_full_pool_at_its_maximum() -> None:
     full = [gang("r", {"a": range(8)})]
     made = plan(snapshot([node("a")], [job("j1")], full, pools=[pool("pool", 1, autoscale=True)]))
