@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuservice.planner.bookings import Bookings, Use, picks_devices
 from gpuservice.planner.capacity import PLENTY, Candidates, device_slots, share_milli
-from gpuservice.planner.holds import ALREADY, FOREVER, Present, holds_by_row
+from gpuservice.planner.holds import FOREVER, Present, holds_by_row
 from gpuservice.planner.ledger import Bools, Floats, Ints, Ledger
 from gpuservice.planner.settling import WHOLE, Devices
 from gpuservice.planner.snapshot import Request, Reservation, TaskPlacement
@@ -113,17 +113,16 @@ class Guards:
         if not (request.whole or request.shared) or end <= self._pools.get(where.pool, FOREVER):
             return None
         picky = picks_devices(request)
-        which = self._given_back(where.rows)
-        if not (request.shared or picky or self._mixed or which.any()):
+        uncounted = self._uncounted(where.rows, 1 if request.shared else WHOLE)
+        if not (request.shared or picky or self._mixed or uncounted.any()):
             return None
         found = self.within(where.pool, where.rows, slots, request, where.project, end)
         host = self._within(where.pool, where.rows, slots, (0, request), where.project, end)
         looked: dict[int, list[int]] = {}
         for at in self._late(where.rows, slots, end).tolist():
             row = where.rows.start + at
-            if host[at] <= found[at] or not (
-                request.shared or picky or row in self._mixed or which[at]
-            ):
+            more = picky or uncounted[at] or row in self._mixed or (request.shared and found[at])
+            if host[at] <= found[at] or not more:
                 continue
             looked[row] = self._by_device(row, request, where.project, end, picky)
             room = sum(looked[row]) // (request.whole or 1)
@@ -132,11 +131,13 @@ class Guards:
             found[at] = min(int(host[at]), room)
         return (found, looked) if looked else None
 
-    def _given_back(self, rows: slice) -> Bools:
-        """(n,): on which nodes a device is free of something that was to run on: as a trial of who
-        might go leaves it. Nothing that is booked counts on such a device before that end."""
-        given: Bools = (self._ledger.free[rows] >= WHOLE) & (self._present.free_at[rows] > ALREADY)
-        return np.asarray(given.any(axis=1))
+    def _uncounted(self, rows: slice, least: int) -> Bools:
+        """(n,): on which nodes a device has so much room (milli-GPUs) that not everything booked
+        there counts on: one that is shared for longer, or was given back in a trial of who might
+        go."""
+        longer = self._present.free_at[rows] > self.first[rows, None]
+        uncounted: Bools = longer & (self._ledger.free[rows] >= least)
+        return np.asarray(uncounted.any(axis=1))
 
     def _by_device(
         self, row: int, request: Request, project: int, end: float, picky: bool
