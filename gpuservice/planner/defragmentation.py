@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuservice.planner.placement import Tasks, place
+from gpuservice.planner.running import Gang
 from gpuservice.planner.snapshot import PendingJob
-from gpuservice.planner.world import Gang, Shape
+from gpuservice.planner.world import Shape
 
 if TYPE_CHECKING:
     from gpuservice.planner.passes import Pass

@@ -83,7 +83,7 @@ def _areas(world: World, rows: Ints) -> Floats:
 
 def _running(world: World, now: float) -> float:
     """Milli-GPU-seconds that what runs may still take."""
-    columns = world.columns
+    columns = world.running.columns
     left = np.where(np.isinf(columns[:, 2]), UNLIMITED_S, columns[:, 2] - now)
     return float((columns[:, 1] * np.maximum(left, 0.0)).sum())
 

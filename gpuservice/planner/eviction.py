@@ -18,8 +18,9 @@ from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.capacity import Candidates, right_kind, share_milli
 from gpuservice.planner.ledger import NOBODY, Ints, Ledger
 from gpuservice.planner.placement import Tasks
+from gpuservice.planner.running import Gang
 from gpuservice.planner.snapshot import LEVELS, Request
-from gpuservice.planner.world import Gang, World
+from gpuservice.planner.world import World
 
 #: Domains of a required topology that are looked at, those with the most room first.
 _DOMAINS = 16

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import nsmallest
+from bisect import insort
+from functools import cached_property
 
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.plan_types import Holder
@@ -13,9 +13,6 @@ from gpuservice.planner.world import World
 
 #: Holders named at most; the rest is left out.
 MAX_HOLDERS = 10
-
-#: Milli-GPUs by (pool, GPU type).
-Use = dict[tuple[str, str], int]
 
 
 class Holders:
@@ -32,24 +29,40 @@ class Holders:
             self._known[key] = self._find(frozenset(pools), frozenset(types))
         return self._known[key]
 
-    def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
-        held: dict[str, Holder] = {}
-        for gang, use in self._gangs():
-            milli = sum(
-                amount
-                for (pool, gpu_type), amount in use.items()
-                if pool in pools and (not types or gpu_type in types)
-            )
-            if not milli:
-                continue
-            before = held.get(gang.job_id)
-            if before is not None:  # an array's elements are one holder
-                milli += before.gpus_milli
-            held[gang.job_id] = Holder(gang.job_id, gang.project_id, milli, _later(before, gang))
-        return tuple(nsmallest(MAX_HOLDERS, held.values(), key=_end))
+    @cached_property
+    def _by_end(self) -> list[tuple[str, float]]:
+        """(job, end) of what runs, the soonest first."""
+        return [(one.gang.job_id, end) for one, end in self._world.running.by_end()]
 
-    def _gangs(self) -> Iterable[tuple[RunningGang, Use]]:
-        return ((record.gang, record.by_pool) for record in self._world.gangs.values())
+    def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
+        """Jobs are looked at in the order in which their first gang ends; what of them ends last
+        says when they are gone. So nobody is looked at who cannot be among the first any more."""
+        found: list[tuple[tuple[float, str], Holder]] = []
+        seen: set[str] = set()
+        for job_id, end in self._by_end:
+            if len(found) >= MAX_HOLDERS and end > found[MAX_HOLDERS - 1][0][0]:
+                break
+            if job_id not in seen:
+                seen.add(job_id)
+                holder = self._of_job(job_id, pools, types)
+                if holder is not None:
+                    insort(found, (_end(holder), holder), key=_key)
+        return tuple(holder for _, holder in found[:MAX_HOLDERS])
+
+    def _of_job(self, job_id: str, pools: frozenset[str], types: frozenset[str]) -> Holder | None:
+        """What a job holds there; an array's elements are one holder."""
+        held: Holder | None = None
+        for gang_id in self._world.running.of_job[job_id]:
+            record = self._world.gangs[gang_id]
+            milli = 0
+            for (pool, gpu_type), amount in record.by_pool.items():
+                if pool in pools and (not types or gpu_type in types):
+                    milli += amount
+            if milli:
+                gang = record.gang
+                before = 0 if held is None else held.gpus_milli
+                held = Holder(job_id, gang.project_id, before + milli, _later(held, gang))
+        return held
 
 
 def _later(before: Holder | None, gang: RunningGang) -> float | None:
@@ -63,3 +76,7 @@ def _later(before: Holder | None, gang: RunningGang) -> float | None:
 
 def _end(holder: Holder) -> tuple[float, str]:
     return FOREVER if holder.ends_by is None else holder.ends_by, holder.job_id
+
+
+def _key(found: tuple[tuple[float, str], Holder]) -> tuple[float, str]:
+    return found[0]

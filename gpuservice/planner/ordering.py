@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
@@ -13,6 +11,7 @@ from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.ledger import Floats, Ints
 from gpuservice.planner.line import Line
 from gpuservice.planner.snapshot import Policy
+from gpuservice.planner.turns import Turns
 
 #: Waits count from so much on when slowdowns are compared, as a share of the mean limit of what
 #: waits: without it, whatever has just come would be last.
@@ -71,102 +70,6 @@ def in_line(line: Line, rows: Ints, key: Floats | None, fair: FairShare | None) 
         yield from line.in_order(rows, *keys).tolist()
         return
     yield from Turns(line, line.in_order(rows, shares, *keys), fair).rows()
-
-
-class Turns:
-    """Whose turn it is, level by level: a heap of heaps, of which only the path to the row that
-    was given is put in order again.
-
-    A node is a list ``[heap of children]`` or, at the bottom, the rows of one share.
-    """
-
-    def __init__(self, line: Line, ordered: Ints, fair: FairShare) -> None:
-        self._line = line
-        self._fair = fair
-        self._rows = ordered.tolist()
-        self._queued = line.queued[ordered].tolist()
-        self._sequence = line.sequence[ordered].tolist()
-        shares = line.share[ordered]
-        begins = np.flatnonzero(np.r_[True, shares[1:] != shares[:-1]]).tolist()
-        tree: dict[tuple[str, ...], _Branch] = {(): _Branch((), 0, [])}
-        leaves = zip(shares[begins].tolist(), begins, [*begins[1:], len(ordered)], strict=True)
-        for share, begin, end in leaves:
-            path = fair.path(share)
-            leaf = _Leaf(path[-1], begin, end)
-            for level in range(len(path) - 1, -1, -1):
-                above = path[level - 1] if level else ()
-                child: _Node = leaf if level == len(path) - 1 else tree[path[level]]
-                known = above in tree
-                if not known:
-                    tree[above] = _Branch(above, level, [])
-                tree[above].heap.append((0.0, self._tie(begin), child))
-                if known:
-                    break
-        self._top = tree[()]
-        for branch in sorted(tree.values(), key=lambda branch: -branch.depth):
-            self._settle(branch)
-
-    def rows(self) -> Iterator[int]:
-        """Rows in order of turn; what is charged between two of them counts at once."""
-        while self._top.heap:
-            node: _Node = self._top
-            while isinstance(node, _Branch):
-                node = node.heap[0][2]
-            yield self._rows[node.at]
-            self._next(self._top)
-
-    def _next(self, branch: _Branch) -> bool:
-        """Go on behind the row that was given; whether anything is left."""
-        child = branch.heap[0][2]
-        if isinstance(child, _Branch):
-            left = self._next(child)
-        else:
-            child.at += 1
-            left = child.at < child.end
-        if left:
-            heapreplace(branch.heap, self._item(child))
-        else:
-            heappop(branch.heap)
-        return bool(branch.heap)
-
-    def _settle(self, branch: _Branch) -> None:
-        branch.heap = [self._item(child) for _, _, child in branch.heap]
-        heapify(branch.heap)
-
-    def _item(self, child: _Node) -> _Item:
-        node = child
-        while isinstance(node, _Branch):
-            node = node.heap[0][2]
-        return (self._fair.per_weight(child.level), self._tie(node.at), child)
-
-    def _tie(self, at: int) -> _Tie:
-        job_id = self._line.job(self._rows[at]).job_id
-        return self._queued[at], self._sequence[at], job_id
-
-
-_Tie = tuple[float, int, str]
-_Item = tuple[float, _Tie, "_Node"]
-
-
-@dataclass(slots=True)
-class _Leaf:
-    """The rows of one share that are left."""
-
-    level: tuple[str, ...]
-    at: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Branch:
-    """One cohort, queue or project, with a heap of those below it."""
-
-    level: tuple[str, ...]
-    depth: int
-    heap: list[_Item]
-
-
-_Node = _Leaf | _Branch
 
 
 class Positions:

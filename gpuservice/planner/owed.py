@@ -36,31 +36,33 @@ def give_owed(state: Pass, rows: Ints, key: Floats | None) -> Ints:
     names = sorted(set(queue_of.values()))
     if len(names) < 2:
         return everything
+    place_of = {name: at for at, name in enumerate(names)}
     number_of = np.zeros(len(state.world.shares), dtype=np.int64)
     for share, name in queue_of.items():
-        number_of[share] = names.index(name)
+        number_of[share] = place_of[name]
     numbers = number_of[line.share[rows]]
+    levels = np.array([state.world.levels.queue(name) for name in names], dtype=np.int64)
     left = np.ones(len(rows), dtype=np.bool_)
-    passed: set[int] = set()
-    while len(passed) < MOST_HEADS:
-        usage = [state.fair.queue_usage(name) for name in names]
-        behind = [(used, at) for at, used in enumerate(usage) if at not in passed]
-        if not behind:
-            break
-        least, at = min(behind)
+    passed: list[int] = []
+    while len(passed) < min(MOST_HEADS, len(names)):
+        usage = state.fair.all_per_weight()[levels]
+        most = float(usage.max())
+        usage[passed] = np.inf
+        at = int(usage.argmin())
+        least = float(usage[at])
         of_queue = np.flatnonzero(left & (numbers == at))
         if not of_queue.size:
-            passed.add(at)
+            passed.append(at)
             continue
         place = _first(state, rows, of_queue, key)
         row = int(rows[place])
-        if least + state.fair.cost(names[at], line.milli[row], line.limit[row]) >= max(usage):
+        if least + state.fair.cost(names[at], line.milli[row], line.limit[row]) >= most:
             break
         left[place] = False
         before = len(state.starts)
         state.front(row)
         if len(state.starts) == before:
-            passed.add(at)
+            passed.append(at)
     return np.flatnonzero(left)
 
 

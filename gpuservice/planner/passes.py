@@ -78,7 +78,7 @@ class Pass:
         world, policy = self.world, self.policy
         self.reserved = Reserved(world.ledger, world.reservations, self.now)
         self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
-        self.taken = QuotaBookings(self.now, world.headroom, world.quotas, world.taken)
+        self.taken = QuotaBookings(self.now, world.headroom, world.quotas, world.running.taken)
         self.trial = Trial(world, self.future, self.reserved, self.taken)
         self.preempting = Preempting(self)
         self.promising = Promising(self)

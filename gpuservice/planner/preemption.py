@@ -22,8 +22,9 @@ from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Preemption
 from gpuservice.planner.quota import milli_of_task
+from gpuservice.planner.running import Gang
 from gpuservice.planner.snapshot import PendingJob, Request
-from gpuservice.planner.world import Gang, Shape
+from gpuservice.planner.world import Shape
 
 if TYPE_CHECKING:
     from gpuservice.planner.passes import Pass

@@ -8,7 +8,7 @@ for everything that runs on until then, together with what then still runs by it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class QuotaBookings:
         now: float,
         headroom: Headroom,
         quotas: QueueQuotas,
-        running: Callable[[], Iterable[Taken]],
+        running: Callable[[float, Collection[str]], Iterable[Taken]],
     ) -> None:
         self._now = now
         self._running = running
@@ -88,7 +88,10 @@ class QuotaBookings:
         """The least that is left, as ``ask`` tells it, for something that runs from ``start``
         (None: now) to ``end``: more of quotas is taken at booked starts only. Any amount that is
         ``enough`` will do."""
-        with self.lifted(end):  # the quick answer: all is taken at once
+        found = ask()  # the quick answer: all is taken at once
+        if found[0] >= enough:
+            return found
+        with self.lifted(end):
             found = ask()
         if found[0] >= enough or not (self._booked or start is not None):
             return found
@@ -120,7 +123,7 @@ class QuotaBookings:
             return self._ended[moment]
         ended = [
             one
-            for one in (*self._running(), *self._started)
+            for one in (*self._running(moment, self.going), *self._started)
             if one.gang_id not in self.away
             and (
                 gone_at(one.end, self._now) <= moment

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gpuservice.planner.capacity import Candidates, View, Views
 from gpuservice.planner.cohorts import QueueQuotas
 from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
 from gpuservice.planner.ledger import NOBODY, build
+from gpuservice.planner.levels import Levels
 from gpuservice.planner.line import Line
 from gpuservice.planner.quota import Headroom, milli_of_task
-from gpuservice.planner.quota_bookings import Taken
+from gpuservice.planner.running import Gang, Running
 from gpuservice.planner.snapshot import (
     NodeState,
     PendingJob,
@@ -62,20 +61,6 @@ class Share:
     user_id: str
 
 
-@dataclass(slots=True)
-class Gang:
-    """A running gang with what it counts as."""
-
-    gang: RunningGang
-    number: int
-    share: int
-    milli: int
-    by_type: dict[str, int]
-    by_pool: dict[tuple[str, str], int]  # (pool, GPU type) -> milli-GPUs
-    taken: dict[str, int]  # of the project's quota
-    rows: tuple[int, ...]
-
-
 class World:
     """One cluster, its queues, what runs and what waits."""
 
@@ -97,20 +82,19 @@ class World:
         self.views = Views(self.ledger)
         self.holdings = Holdings(self.layout)
         self.quotas = QueueQuotas.of(self.queues.values())
-        self.gangs: dict[str, Gang] = {}
+        self.running = Running()
+        self.gangs = self.running.gangs
         self.on_row: list[set[str]] = [set() for _ in self.layout.nodes]
         self.gpus = max(int(self.layout.healthy.sum()), 1)
         self.shapes: list[Shape] = []
         self.shares: list[Share] = []
+        self.levels = Levels(self.queues)
         self._shape_of: dict[tuple[object, ...], int] = {}
         self._share_of: dict[tuple[str, str, str], int] = {}
         self._same: dict[int, tuple[Request, int]] = {}
         self._requests: dict[Request, int] = {}
         self.line = Line(self._place, self.limit_of)
         self._groups = _pool_groups(self.queues.values())
-        #: Of running gangs, by number: share, milli-GPUs, end.
-        self.columns = np.zeros((64, 3))
-        self._numbers: list[int] = list(range(63, -1, -1))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> World:
@@ -133,6 +117,7 @@ class World:
         if number is None:
             number = self._share_of[key] = len(self.shares)
             self.shares.append(Share(*key))
+            self.levels.add_share(*key)
         return number
 
     def _place(self, job: PendingJob) -> tuple[int, int]:
@@ -274,7 +259,6 @@ class World:
             self.on_row[row].add(gang.gang_id)
         record = Gang(
             gang,
-            self._number(),
             self.share(gang.queue_id, gang.project_id, gang.user_id),
             sum(by_type.values()),
             by_type,
@@ -282,12 +266,11 @@ class World:
             taken,
             rows,
         )
-        self.gangs[gang.gang_id] = record
-        self.columns[record.number] = (record.share, record.milli, end)
+        self.running.add(record, end)
 
     def remove_gang(self, gang_id: str, counted: bool = False) -> Gang:
         """A gang is gone. ``counted``: the nodes and the project's quota say so already."""
-        record = self.gangs.pop(gang_id)
+        record = self.running.remove(gang_id)
         gang = record.gang
         if not counted:
             self.ledger.give(gang.tasks)
@@ -296,18 +279,7 @@ class World:
         self.holdings.remove(gang_id, gang.tasks)
         for row in record.rows:
             self.on_row[row].discard(gang_id)
-        self.columns[record.number] = 0
-        self._numbers.append(record.number)
         return record
-
-    def taken(self) -> Iterable[Taken]:
-        """What each running gang takes of quotas, and until when."""
-        for one in self.gangs.values():
-            gang = one.gang
-            yield Taken(
-                gang.project_id, gang.queue_id, one.taken, one.by_type, gang.preemptible,
-                end_of(gang), gang.gang_id,
-            )  # fmt: skip
 
     def end_by(self, gang_id: str, end: float, preempting: bool) -> None:
         """A gang has to be gone by another time."""
@@ -317,7 +289,7 @@ class World:
         self.holdings.remove(gang_id, gang.tasks)
         project = self.layout.projects.of(gang.project_id)
         self.holdings.add(gang_id, gang.tasks, end, project)
-        self.columns[record.number, 2] = end
+        self.running.end_by(record, end)
 
     def by_type(self, tasks: Sequence[TaskPlacement]) -> dict[str, int]:
         """Milli-GPUs of some tasks by GPU type."""
@@ -350,13 +322,6 @@ class World:
             return pool.template.gpu_type
         devices = self.layout.nodes[self.layout.pool_rows[pool_id].start].devices
         return devices[0].gpu_type if devices else ""
-
-    def _number(self) -> int:
-        if not self._numbers:
-            size = len(self.columns)
-            self.columns = np.concatenate([self.columns, np.zeros((size, 3))])
-            self._numbers = list(range(2 * size - 1, size - 1, -1))
-        return self._numbers.pop()
 
 
 def _pool_groups(queues: Iterable[QueueState]) -> dict[str, int]:
