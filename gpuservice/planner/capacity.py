@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -126,6 +127,23 @@ def group_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> I
     return np.where(usable(ledger, rows, project)[:, None], slots, 0)
 
 
+def may_fit(request: Request, most: tuple[int, int]) -> bool:
+    """Whether a task may be anywhere where that much is free at most (``Ledger.most_free``)."""
+    if request.whole:
+        return request.whole <= most[0]
+    if request.gpu_memory_mib is not None:
+        return most[1] > 0
+    return request.gpu_milli <= most[1]
+
+
+@lru_cache
+def _none(count: int) -> Ints:
+    """No slots on so many nodes."""
+    slots = np.zeros(count, dtype=np.int64)
+    slots.setflags(write=False)
+    return slots
+
+
 class View:
     """The slots of one request on one pool, brought up to date by what changed. Of a single task
     it counts one at most."""
@@ -151,6 +169,8 @@ class View:
         journal = ledger.journals[pool]
         if self._seen == journal.end:
             return self.slots
+        if not may_fit(self._request, ledger.most_free(pool)):
+            return _none(self.rows.stop - self.rows.start)
         # Counting a few rows by number costs as much as counting many one after another.
         few = self._seen >= 0 and journal.end - self._seen <= len(self.slots) // 8
         changed = journal.since(self._seen) if few else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpuservice.planner.ledger import Floats, Layout
+from gpuservice.planner.ledger import Floats, Ints, Layout
 from gpuservice.planner.snapshot import RunningGang, TaskPlacement
 
 FOREVER = float("inf")
@@ -68,6 +68,48 @@ def gone_at(end: float, now: float) -> float:
     return end if end > now else now + 1
 
 
+class Profile:
+    """What comes free on some nodes as what runs there ends, by node: ``ends`` (n, H) ascending,
+    ``freed`` (3, n, H) CPUs, memory and tasks at each of them; ``count`` (n,) how many there are.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.ends: Floats = np.full((rows, 0), FOREVER)
+        self.freed: Ints = np.zeros((3, rows, 0), dtype=np.int64)
+        self.count: Ints = np.zeros(rows, dtype=np.int64)
+
+    def of(self, rows: slice) -> Profile:
+        """A copy of some rows, to be changed."""
+        other = Profile(0)
+        other.ends = self.ends[rows].copy()
+        other.freed = self.freed[:, rows].copy()
+        other.count = self.count[rows].copy()
+        return other
+
+    def set(self, at: int, holds: Iterable[Hold]) -> None:
+        """These hold something of a node."""
+        ordered = sorted(holds, key=lambda hold: hold.end)
+        more = len(ordered) - self.ends.shape[1]
+        if more > 0:
+            rows = len(self.ends)
+            self.ends = np.concatenate([self.ends, np.full((rows, more), FOREVER)], axis=1)
+            zeros = np.zeros((3, rows, more), dtype=np.int64)
+            self.freed = np.concatenate([self.freed, zeros], axis=2)
+        self.ends[at], self.freed[:, at] = FOREVER, 0
+        for number, hold in enumerate(ordered):
+            self.ends[at, number] = hold.end
+            self.freed[:, at, number] = (hold.vcpus, hold.memory_mib, hold.tasks)
+        self.count[at] = len(ordered)
+
+    def last(self) -> Floats:
+        """(n,): when nothing runs any more."""
+        if not self.ends.shape[1]:
+            return np.full(len(self.count), ALREADY)
+        ends = self.ends[np.arange(len(self.count)), np.maximum(self.count - 1, 0)]
+        last: Floats = np.where(self.count > 0, ends, ALREADY)
+        return last
+
+
 class Holdings:
     """Holds of every row, kept as gangs come and go.
 
@@ -80,11 +122,14 @@ class Holdings:
         self.healthy = layout.healthy
         self.rows: list[dict[str, Hold]] = [{} for _ in layout.nodes]
         self.free_at: Floats = np.where(layout.healthy, ALREADY, FOREVER)
+        self._profile = Profile(len(layout.nodes))
+        self._stale: set[int] = set()
 
     def add(self, gang_id: str, tasks: Iterable[TaskPlacement], end: float, project: int) -> None:
         """A gang of a project holds its places until ``end``."""
         for row, hold in holds_by_row(self._layout, tasks, end, project):
             self.rows[row][gang_id] = hold
+            self._stale.add(row)
             for column, _ in hold.shares:
                 if self.free_at[row, column] < end:
                     self.free_at[row, column] = end
@@ -94,7 +139,15 @@ class Holdings:
         for row in {self._layout.node_row.get(task.node_id) for task in tasks} - {None}:
             assert row is not None
             self.rows[row].pop(gang_id, None)
+            self._stale.add(row)
             self._recount(row)
+
+    def profile(self, rows: slice) -> Profile:
+        """What comes free on some rows; the caller may change it."""
+        for row in self._stale:
+            self._profile.set(row, self.rows[row].values())
+        self._stale.clear()
+        return self._profile.of(rows)
 
     def _recount(self, row: int) -> None:
         at = np.where(self._layout.healthy[row], ALREADY, FOREVER)
@@ -119,6 +172,7 @@ class Present:
         self.free_at: Floats = np.where(late, now + 1, holdings.free_at)
         self._started: dict[int, list[Hold]] = {}
         self._going: set[str] = set()
+        self._left: set[int] = set()  # rows that some of those go from
 
     def started(self, row: int, hold: Hold) -> None:
         """Something was started on a row."""
@@ -129,9 +183,20 @@ class Present:
         """A running gang goes for others: it is gone the next moment."""
         self._going.add(gang_id)
         for row in rows:
+            self._left.add(row)
             self.free_at[row] = np.where(self._holdings.healthy[row], ALREADY, FOREVER)
             for hold in self.holds(row):
                 self._until(row, hold)
+
+    def profile(self, rows: slice) -> Profile:
+        """What comes free on some rows: as it is kept, but where more was started, or somebody
+        goes or is late."""
+        profile = self._holdings.profile(rows)
+        late = np.flatnonzero((profile.ends <= self.now).any(axis=1)) + rows.start
+        for row in {*self._started, *self._left, *late.tolist()}:
+            if rows.start <= row < rows.stop:
+                profile.set(row - rows.start, self.holds(row))
+        return profile
 
     def holds(self, row: int) -> list[Hold]:
         """What is held of a row, each until it is gone."""

@@ -125,6 +125,7 @@ class Ledger:
     device_occupant: Ints  # (N, D)
     whole: Ints  # (N,) devices that are wholly free
     journals: dict[str, Journal]
+    most: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     undo_log: list[_Before] | None = None
 
     def copy(self) -> Ledger:
@@ -147,6 +148,18 @@ class Ledger:
         other = self.copy()
         other.tasks = np.full_like(self.tasks, _FAR_FROM_FULL)
         return other
+
+    def most_free(self, pool: str) -> tuple[int, int]:
+        """(the most wholly free devices of a node of the pool, the most free milli of a device):
+        what is larger fits nowhere, without looking at nodes."""
+        end = self.journals[pool].end
+        known = self.most.get(pool)
+        if known is None or known[0] != end:
+            rows = self.layout.pool_rows[pool]
+            known = self.most[pool] = (
+                end, int(self.whole[rows].max(initial=0)), int(self.free[rows].max(initial=0)),
+            )  # fmt: skip
+        return known[1:]
 
     def begin(self) -> None:
         """From now on changes can be undone."""

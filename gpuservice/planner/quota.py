@@ -35,7 +35,7 @@ class Headroom:
 
     def room(self, project_id: str, pool_id: str) -> int:
         """Milli-GPUs that the project may still take on a pool."""
-        if self._own(project_id, pool_id):
+        if project_id not in self._limited or self._own(project_id, pool_id):
             return PLENTY
         return max(
             0,

@@ -78,25 +78,17 @@ class Releases:
         return self._known[where.pool]
 
     def _release(self, rows: slice) -> _Released:
-        holds = [
-            sorted(self._present.holds(row), key=lambda hold: hold.end)
-            for row in range(rows.start, rows.stop)
-        ]
-        width = max((len(here) for here in holds), default=0)
-        ends = np.full((len(holds), width), FOREVER)
-        freed = np.zeros((3, len(holds), width + 1), dtype=np.int64)
-        for at, here in enumerate(holds):
-            for number, hold in enumerate(here):
-                ends[at, number] = hold.end
-                freed[:, at, number + 1] = (hold.vcpus, hold.memory_mib, hold.tasks)
-        sums = np.cumsum(freed, axis=2)
+        profile = self._present.profile(rows)
+        count, width = profile.ends.shape
+        sums = np.zeros((3, count, width + 1), dtype=np.int64)
+        np.cumsum(profile.freed, axis=2, out=sums[:, :, 1:])
         ledger = self._ledger
         return _Released(
-            ends,
+            profile.ends,
             ledger.cpus[rows][:, None] + sums[0],
             ledger.memory[rows][:, None] + sums[1],
             MAX_TASKS_PER_NODE - ledger.tasks[rows][:, None] + sums[2],
-            np.array([here[-1].end if here else ALREADY for here in holds]),
+            profile.last(),
         )
 
 

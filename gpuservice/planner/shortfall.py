@@ -14,11 +14,11 @@ from gpuservice.domain.reasons import Reason
 from gpuservice.planner.capacity import (
     PLENTY,
     Candidates,
+    View,
     fitting_devices,
-    task_slots,
     usable,
 )
-from gpuservice.planner.ledger import NOBODY, Ledger
+from gpuservice.planner.ledger import NOBODY
 from gpuservice.planner.passes import Pass
 from gpuservice.planner.placement import largest_gang, place
 from gpuservice.planner.quota import RUNNING
@@ -57,7 +57,8 @@ class Shortfall:
         """Needed, free in all pools, and the largest gang (in GPUs) that fits one pool now; by
         pool as well where there are several."""
         request = self.job.request
-        rows = [self._pool_numbers(one) for one in self.where]
+        pools = zip(self.shape.views, self.where, strict=True)
+        rows = [self._pool_numbers(view, one) for view, one in pools]
         found: dict[str, Any] = {
             "needed": gpus(each_of(request) * request.count),
             "free": gpus(sum(free for free, _ in rows)),
@@ -76,12 +77,18 @@ class Shortfall:
             ]
         return found
 
-    def _pool_numbers(self, where: Candidates) -> tuple[int, int]:
+    def _pool_numbers(self, view: View, where: Candidates) -> tuple[int, int]:
+        slots = view.fresh(self.ledger, where.pool).clip(max=self.job.request.count)
+        return self._free(where), min(int(slots.sum()), self.job.request.count)
+
+    def _free(self, where: Candidates) -> int:
+        """Milli-GPUs that are free in a pool on devices that the job takes."""
         ledger, request = self.ledger, self.job.request
+        if not ledger.most_free(where.pool)[1]:
+            return 0
         fit = fitting_devices(ledger, request, where.rows, where.project)
         fit = fit & usable(ledger, where.rows, where.project)[:, None]
-        free = int(np.where(fit, np.maximum(ledger.free[where.rows], 0), 0).sum())
-        return free, _tasks(ledger, request, where)
+        return int(np.where(fit, np.maximum(ledger.free[where.rows], 0), 0).sum())
 
     def code(self, known: Numbers) -> str:
         """The code of what stops a job that an idle cluster would hold."""
@@ -242,12 +249,6 @@ def impossible_variants(request: Request) -> tuple[tuple[str, Request, Numbers],
         (Reason.HOST_RESOURCES, _bare(request), {"lacking": _CPUS_OR_MEMORY}),
         (Reason.TOPOLOGY, replace(request, within=None, required=False), {}),
     )
-
-
-def _tasks(ledger: Ledger, request: Request, where: Candidates) -> int:
-    """How many of the gang's tasks one pool holds."""
-    slots = task_slots(ledger, request, where.rows, where.project).clip(max=request.count)
-    return min(int(slots.sum()), request.count)
 
 
 def _bare(request: Request) -> Request:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuservice.planner.capacity import Candidates, View, Views
+from gpuservice.planner.capacity import Candidates, View, Views, may_fit
 from gpuservice.planner.cohorts import QueueQuotas
 from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
@@ -209,6 +209,8 @@ class World:
                 least = shape.request.min_count
                 shape.fits = False
                 for view, one in zip(shape.views, shape.where, strict=True):
+                    if not may_fit(shape.request, self.ledger.most_free(one.pool)):
+                        continue
                     slots = view.fresh(self.ledger, one.pool)
                     if len(slots) and (
                         int(slots.max()) >= least or (least > 1 and int(slots.sum()) >= least)
