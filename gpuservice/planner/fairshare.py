@@ -59,7 +59,10 @@ class FairShare:
 
     def per_weight(self, level: int) -> float:
         """The usage of one level by its weight."""
-        return self._used.item(level) / self._levels.weights.item(level)
+        used = self._known
+        if used is None or level >= len(used):
+            used = self._used
+        return used.item(level) / self._levels.weight(level)
 
     def charge(self, share: int, milli: int, runtime: float) -> None:
         """Something was started."""

@@ -37,25 +37,20 @@ def holds_by_row(
         row = layout.node_row.get(task.node_id)
         if row is not None:
             by_row.setdefault(row, []).append(task)
-    return [
-        (
-            row,
-            Hold(
-                end,
-                sum(task.vcpus for task in here),
-                sum(task.memory_mib for task in here),
-                len(here),
-                tuple(
-                    (layout.device_cell[device][1], milli)
-                    for task in here
-                    for device, milli in task.devices
-                    if device in layout.device_cell
-                ),
-                project,
-            ),
-        )
-        for row, here in by_row.items()
-    ]
+    cells = layout.device_cell
+    found: list[tuple[int, Hold]] = []
+    for row, here in by_row.items():
+        vcpus = memory_mib = 0
+        shares: list[tuple[int, int]] = []
+        for task in here:
+            vcpus += task.vcpus
+            memory_mib += task.memory_mib
+            for device, milli in task.devices:
+                cell = cells.get(device)
+                if cell is not None:
+                    shares.append((cell[1], milli))
+        found.append((row, Hold(end, vcpus, memory_mib, len(here), tuple(shares), project)))
+    return found
 
 
 def end_of(gang: RunningGang) -> float:
@@ -175,9 +170,8 @@ class Present:
         self._left: set[int] = set()  # rows that some of those go from
 
     def started(self, row: int, hold: Hold) -> None:
-        """Something was started on a row."""
+        """Something was started on a row; the caller brings ``free_at`` up to date."""
         self._started.setdefault(row, []).append(hold)
-        self._until(row, hold)
 
     def goes(self, gang_id: str, rows: Iterable[int]) -> None:
         """A running gang goes for others: it is gone the next moment."""

@@ -161,6 +161,11 @@ class Ledger:
             )  # fmt: skip
         return known[1:]
 
+    def most_known(self, pool: str) -> tuple[int, int] | None:
+        """The same where nothing has changed since it was last asked for."""
+        known = self.most.get(pool)
+        return known[1:] if known is not None and known[0] == self.journals[pool].end else None
+
     def begin(self) -> None:
         """From now on changes can be undone."""
         self.undo_log = []
@@ -168,8 +173,8 @@ class Ledger:
     def undo(self) -> None:
         """Undo every change since :meth:`begin`, and go on without remembering."""
         log, self.undo_log = self.undo_log or [], None
-        for was in reversed(log):
-            row = was.row
+        # Of what changed several times, the first state is the one to go back to.
+        for row, was in {was.row: was for was in reversed(log)}.items():
             self.free[row], self.device_occupant[row] = was.free, was.device_occupant
             self.cpus[row], self.memory[row] = was.cpus, was.memory
             self.occupant[row], self.tasks[row] = was.occupant, was.tasks
@@ -250,10 +255,10 @@ class Ledger:
                 _Before(
                     row,
                     self.free[row].copy(),
-                    int(self.cpus[row]),
-                    int(self.memory[row]),
-                    int(self.occupant[row]),
-                    int(self.tasks[row]),
+                    self.cpus.item(row),
+                    self.memory.item(row),
+                    self.occupant.item(row),
+                    self.tasks.item(row),
                     self.device_occupant[row].copy(),
                 )
             )

@@ -74,6 +74,10 @@ class Levels:
             self._kept_paths = np.array(self._of_share, dtype=np.int64)
         return self._kept_paths
 
+    def weight(self, level: int) -> float:
+        """The weight of a level."""
+        return self._weights[level]
+
     @property
     def weights(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """(levels,): the weight of each."""

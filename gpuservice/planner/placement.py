@@ -16,6 +16,7 @@ from gpuservice.planner.capacity import (
     PLENTY,
     Candidates,
     device_slots,
+    device_slots_of,
     group_slots,
     share_milli,
     task_slots,
@@ -27,6 +28,9 @@ Tasks = tuple[TaskPlacement, ...]
 
 #: A sum of slots that is still far from overflow.
 _MANY = PLENTY // 1024
+
+#: What a node is worth on which nothing fits.
+_NOWHERE = PLENTY * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,11 @@ def place_in(
     return _whole_gang(ledger, replace(request, count=most, min_count=most), [best], spread)
 
 
+def alone(request: Request) -> bool:
+    """Whether any node will do for it: a single task, which goes to the first pool with room."""
+    return request.count == 1 and request.within != "link_group"
+
+
 def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
     """How many tasks of the request, at most its count, fit at once where its topology lets
     them be."""
@@ -99,16 +108,14 @@ def _whole_gang(
     ledger: Ledger, request: Request, options: Sequence[Option], spread: bool
 ) -> Tasks | None:
     """Places for the whole ``count`` at the innermost level that has them."""
-    options = [
-        one
-        for one in options
-        if one.where.most >= request.count and len(one.slots) and int(one.slots.max()) > 0
-    ]
-    if request.count == 1 and request.within != "link_group":
+    options = [one for one in options if one.where.most >= request.count and len(one.slots)]
+    if alone(request):
         for option in options:
             row = _one_node(ledger, request, option, spread)
-            return _tasks(ledger, request, option, Pieces((row,), (1,)))
+            if row is not None:
+                return _tasks(ledger, request, option, Pieces((row,), (1,)))
         return None
+    options = [one for one in options if int(one.slots.max()) > 0]
     for level in _levels(request):
         for option in options:
             pieces = _at_level(ledger, request, option, level, spread)
@@ -117,9 +124,11 @@ def _whole_gang(
     return None
 
 
-def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) -> int:
+def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) -> int | None:
     """The node for a single task: the one that it fills most tightly."""
     rows = option.where.rows
+    if request.shared and not option.slots.any():
+        return None
     if request.shared:
         milli = share_milli(ledger, request, rows)
         room = np.where(
@@ -130,9 +139,9 @@ def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) ->
         left = room.min(axis=1) * 64 + ledger.whole[rows]
     else:
         left = ledger.whole[rows]
-    wanted = np.where(option.slots > 0, -left if spread else left, PLENTY * 1024)
-    row: int = rows.start + int(wanted.argmin())
-    return row
+    wanted = np.where(option.slots > 0, -left if spread else left, _NOWHERE)
+    at = int(wanted.argmin())
+    return None if wanted[at] == _NOWHERE else rows.start + at
 
 
 def _most(ledger: Ledger, request: Request, option: Option) -> int:
@@ -248,11 +257,15 @@ def _in_domain(rows: Ints, slots: Ints, count: int, start: int) -> Pieces | None
 
 
 def _tasks(ledger: Ledger, request: Request, option: Option, pieces: Pieces) -> Tasks:
-    rows = np.array(pieces.rows, dtype=np.int64)
-    slots = device_slots(ledger, request, rows, option.where.project).tolist()
+    if len(pieces.rows) == 1:
+        slots = [device_slots_of(ledger, request, pieces.rows[0], option.where.project)]
+    else:
+        rows = np.array(pieces.rows, dtype=np.int64)
+        slots = device_slots(ledger, request, rows, option.where.project).tolist()
     if option.devices:
         slots = [
-            option.devices.get(row, here) for row, here in zip(pieces.rows, slots, strict=True)
+            list(option.devices.get(row, here))
+            for row, here in zip(pieces.rows, slots, strict=True)
         ]
     tasks: list[TaskPlacement] = []
     vcpus, memory_mib = request.vcpus, request.memory_mib

@@ -140,7 +140,7 @@ class Preempting:
     def for_job(self, row: int, job: PendingJob, shape: Shape, front: bool) -> bool:
         """Let others go for the job if it starts then; whether they do."""
         state = self.state
-        if job.claimed or not state.policy.preempt:
+        if job.claimed or not state.policy.preempt or not self.candidates():
             return False
         share = int(state.world.line.share[row])
         for why in self._ways(job, shape, front):

@@ -67,14 +67,25 @@ class Future:
     def _catch_up(self) -> None:
         """Reckon with what was started: not before anybody asks when something is free."""
         begun, self._begun = self._begun, []
+        if not begun:
+            return
+        rows: list[int] = []
+        columns: list[int] = []
+        ends: list[float] = []
+        touched: dict[int, None] = {}
         for tasks, end, project in begun:
-            touched = holds_by_row(self.ledger.layout, tasks, end, project)
-            for row, hold in touched:
+            for row, hold in holds_by_row(self.ledger.layout, tasks, end, project):
                 self.present.started(row, hold)
-                self._releases.forget(row)
+                touched[row] = None
                 for column, _ in hold.shares:
-                    self._behind[row, column] = max(self._behind[row, column], end)
-            self._changed([row for row, _ in touched if row in self.booked.uses])
+                    rows.append(row)
+                    columns.append(column)
+                    ends.append(end)
+        for times in (self.present.free_at, self._behind):
+            np.maximum.at(times, (rows, columns), ends)
+        for row in touched:
+            self._releases.forget(row)
+        self._changed([row for row in touched if row in self.booked.uses])
 
     def goes(self, gang_id: str, rows: Sequence[int]) -> None:
         """A running gang goes for others: from the next moment on what it holds is free."""

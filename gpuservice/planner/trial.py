@@ -10,7 +10,7 @@ from gpuservice.planner.capacity import Candidates
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER
 from gpuservice.planner.ledger import Ints
-from gpuservice.planner.placement import Option, Tasks, place_in
+from gpuservice.planner.placement import Option, Tasks, alone, place_in
 from gpuservice.planner.promises import Future
 from gpuservice.planner.quota_bookings import QuotaBookings
 from gpuservice.planner.snapshot import PendingJob, Request
@@ -41,6 +41,10 @@ class Trial:
         if not self.may_run(job, end):
             return Tried(None, self.or_promise(job), True)
         spread = self.world.queues[job.queue_id].spread
+        if alone(request):
+            tasks = self._first_pool(job, shape, request, end, spread)
+            if tasks is not None:
+                return Tried(tasks)
         options, word = self._options(job, shape, request, end)
         kept = self._kept(job, request, options, end)
         tasks = place_in(self.world.ledger, request, kept, spread)
@@ -57,6 +61,22 @@ class Trial:
         if word and (certain or self._only_quota(job, shape, request)):
             return Tried(None, word, True)
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
+
+    def _first_pool(
+        self, job: PendingJob, shape: Shape, request: Request, end: float, spread: bool
+    ) -> Tasks | None:
+        """Places for a single task: the pools behind the first that has room need no look."""
+        unlimited = self.unlimited_by_quota(job)
+        project = self.world.layout.projects.of(job.project_id)
+        for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
+            if unlimited or self.most_tasks(job, shape, number, end)[0] >= 1:
+                slots = view.fresh(self.world.ledger, where.pool)
+                option = Option(Candidates(where.pool, where.rows, project), slots)
+                kept = self._kept(job, request, [option], end)
+                tasks = place_in(self.world.ledger, request, kept, spread)
+                if tasks is not None:
+                    return tasks
+        return None
 
     def _beside(
         self,
