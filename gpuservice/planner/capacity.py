@@ -97,22 +97,26 @@ def device_slots(ledger: Ledger, request: Request, rows: Rows, project: int) -> 
 def device_slots_of(ledger: Ledger, request: Request, row: int, project: int) -> list[int]:
     """The same of one node; of one, plain numbers are quicker than arrays."""
     layout = ledger.layout
+    free: list[int] = ledger.free[row].tolist()
+    if not (request.shared or request.gpu_types or request.min_gpu_memory_mib):
+        return [int(idle >= 1000) for idle in free]  # what is not there is not free
     wanted = {layout.types.of(name) for name in request.gpu_types}
-    least, mine = request.min_gpu_memory_mib, (NOBODY, project)
-    kinds, sizes = layout.device_type[row].tolist(), layout.device_memory[row].tolist()
-    free = ledger.free[row].tolist()
-    occupants = ledger.device_occupant[row].tolist() if request.shared else kinds
+    fits = [
+        (not wanted or kind in wanted) and size >= request.min_gpu_memory_mib
+        for kind, size in layout.kinds[row]
+    ]
+    if not request.shared:
+        return [int(fit and idle >= 1000) for fit, idle in zip(fits, free, strict=True)]
+    mine = (NOBODY, project)
     slots: list[int] = []
-    for kind, size, idle, occupant in zip(kinds, sizes, free, occupants, strict=True):
-        fit = kind != NOBODY and (not wanted or kind in wanted) and size >= least
-        if request.shared and fit:
-            milli = request.gpu_milli
-            if request.gpu_memory_mib is not None:
-                milli = -(-1000 * request.gpu_memory_mib // max(size, 1))
-            fit = occupant in mine and milli <= 1000
-            slots.append(max(idle, 0) // max(milli, 1) if fit else 0)
-        else:
-            slots.append(int(fit and idle >= 1000))
+    for fit, idle, (_, size), occupant in zip(
+        fits, free, layout.kinds[row], ledger.device_occupant[row].tolist(), strict=True
+    ):
+        milli = request.gpu_milli
+        if request.gpu_memory_mib is not None:
+            milli = -(-1000 * request.gpu_memory_mib // max(size, 1))
+        fit = fit and occupant in mine and milli <= 1000
+        slots.append(max(idle, 0) // max(milli, 1) if fit else 0)
     return slots
 
 
@@ -171,8 +175,8 @@ class View:
     it counts one at most."""
 
     __slots__ = (
-        "_alone", "_everywhere", "_kind", "_quick", "_request", "_seen", "_uniform", "project",
-        "rows", "slots",
+        "_alone", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen", "_uniform",
+        "project", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, request: Request, rows: slice, project: int) -> None:
@@ -189,6 +193,7 @@ class View:
         mixed = bool((self._kind & lacks.any(axis=1)).any())
         self._uniform = bool(request.whole) and not mixed
         self._everywhere = bool(self._kind.all())
+        self._nowhere = bool(request.gpu_milli or request.shared) and not self._kind.any()
         self._alone = bool(ledger.layout.isolation_node[rows].any())
         self._quick = self._uniform and request.count == 1
 
@@ -197,6 +202,8 @@ class View:
         journal = ledger.journals[pool]
         if self._seen == journal.end:
             return self.slots
+        if self._nowhere:
+            return _none(self.rows.stop - self.rows.start)
         # To compare all nodes costs no more than to find out what is free at most.
         known = ledger.most_known(pool) if self._quick else ledger.most_free(pool)
         if known is not None and not may_fit(self._request, known):
@@ -212,6 +219,12 @@ class View:
             rows = np.array(changed, dtype=np.int64)
             self.slots[rows - self.rows.start] = self._count(ledger, rows)
         return self.slots
+
+    @property
+    def interchangeable(self) -> bool:
+        """Whether every node of the pool has devices for it, counted in whole ones, for whoever
+        asks."""
+        return self._quick and self._everywhere and not self._alone
 
     def _count(self, ledger: Ledger, rows: Rows) -> Ints:
         if not self._uniform:

@@ -63,6 +63,10 @@ class Guards:
             self._stale.discard(row)
             self._recount(row, self._booked.uses[row])
 
+    def binds(self, pool: str, end: float) -> bool:
+        """Whether anything of a pool is booked before ``end``."""
+        return end > self._pools.get(pool, FOREVER)
+
     def within(
         self, pool: str, rows: slice, slots: Ints, request: Request, project: int, end: float
     ) -> Ints:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuservice.planner.snapshot import NodeState, TaskPlacement
+from gpuservice.planner.stacks import Stacks
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -70,6 +71,9 @@ class Layout:
     # The same for single nodes, which are looked at one by one.
     devices: list[list[str]]
     groups: list[list[int]]
+    kinds: list[list[tuple[int, int]]]  # (type, memory) of each device
+    wholes: list[list[tuple[str, int]]]  # each device as the whole of it is taken
+    one_group: list[bool]  # whether all devices are in one link group (or none in any)
     #: What bookings remember of promises: id of the tasks -> (tasks, holds).
     promised: dict[int, Any] = field(default_factory=dict)
 
@@ -126,6 +130,7 @@ class Ledger:
     whole: Ints  # (N,) devices that are wholly free
     journals: dict[str, Journal]
     most: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    _stacks: dict[str, Stacks] = field(default_factory=dict)
     undo_log: list[_Before] | None = None
 
     def copy(self) -> Ledger:
@@ -165,6 +170,13 @@ class Ledger:
         """The same where nothing has changed since it was last asked for."""
         known = self.most.get(pool)
         return known[1:] if known is not None and known[0] == self.journals[pool].end else None
+
+    def stacks(self, pool: str) -> Stacks:
+        """The nodes of a pool by how many of their devices are wholly free."""
+        if pool not in self._stacks:
+            rows, width = self.layout.pool_rows[pool], self.layout.most_gpus
+            self._stacks[pool] = Stacks(rows.start, self.whole[rows].tolist(), width)
+        return self._stacks[pool]
 
     def begin(self) -> None:
         """From now on changes can be undone."""
@@ -264,8 +276,11 @@ class Ledger:
             )
 
     def _changed(self, row: int) -> None:
-        self.whole[row] = np.count_nonzero(self.free[row] >= 1000)
-        self.journals[self.layout.pool[row]].add(row)
+        whole, pool = int(np.count_nonzero(self.free[row] >= 1000)), self.layout.pool[row]
+        self.whole[row] = whole
+        self.journals[pool].add(row)
+        if pool in self._stacks:
+            self._stacks[pool].move(row, whole)
 
 
 def _grid(rows: int, width: int, fill: int = 0) -> Ints:
@@ -293,6 +308,25 @@ def _by_pool(nodes: Iterable[NodeState]) -> tuple[tuple[NodeState, ...], dict[st
         rows[pool] = slice(at, at + len(theirs))
         at += len(theirs)
     return tuple(node for theirs in members.values() for node in theirs), rows
+
+
+def _devices(layout: Layout) -> tuple[Ints, Ints]:
+    """Write down what each device is; (what of it is free, whose tasks are on it)."""
+    projects, types = layout.projects, layout.types
+    free = np.zeros_like(layout.device_type)
+    occupants = np.full_like(layout.device_type, NOBODY)
+    for row, node in enumerate(layout.nodes):
+        groups = Numbering()
+        for column, device in enumerate(node.devices):
+            cell = (row, column)
+            layout.device_cell[device.id] = cell
+            layout.device_type[cell] = types.of(device.gpu_type)
+            layout.device_memory[cell] = device.memory_mib
+            layout.device_group[cell] = groups.of(device.link_group)
+            layout.healthy[cell] = device.healthy
+            free[cell] = 1000 - device.used_milli if device.healthy else 0
+            occupants[cell] = projects.of(device.occupant)
+    return free, occupants
 
 
 def build(nodes: Iterable[NodeState]) -> Ledger:
@@ -327,20 +361,14 @@ def build(nodes: Iterable[NodeState]) -> Ledger:
         most_gpus=width,
         devices=[[device.id for device in node.devices] for node in ordered],
         groups=[],
+        kinds=[],
+        wholes=[[(device.id, 1000) for device in node.devices] for node in ordered],
+        one_group=[len({device.link_group for device in node.devices}) == 1 for node in ordered],
     )
-    free, occupants = _grid(rows, width), _grid(rows, width, NOBODY)
-    for row, node in enumerate(ordered):
-        groups = Numbering()
-        for column, device in enumerate(node.devices):
-            cell = (row, column)
-            layout.device_cell[device.id] = cell
-            layout.device_type[cell] = types.of(device.gpu_type)
-            layout.device_memory[cell] = device.memory_mib
-            layout.device_group[cell] = groups.of(device.link_group)
-            layout.healthy[cell] = device.healthy
-            free[cell] = 1000 - device.used_milli if device.healthy else 0
-            occupants[cell] = projects.of(device.occupant)
+    free, occupants = _devices(layout)
     layout.groups = layout.device_group.tolist()
+    both = zip(layout.device_type.tolist(), layout.device_memory.tolist(), strict=True)
+    layout.kinds = [list(zip(*row, strict=True)) for row in both]
     return Ledger(
         layout,
         free,

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.capacity import (
     PLENTY,
     Candidates,
+    View,
     device_slots,
     device_slots_of,
     group_slots,
@@ -31,6 +33,10 @@ _MANY = PLENTY // 1024
 
 #: What a node is worth on which nothing fits.
 _NOWHERE = PLENTY * 1024
+
+
+#: Nodes that are looked at one by one before all are compared at once.
+_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,37 @@ def place_in(
 def alone(request: Request) -> bool:
     """Whether any node will do for it: a single task, which goes to the first pool with room."""
     return request.count == 1 and request.within != "link_group"
+
+
+def place_first(
+    ledger: Ledger, request: Request, view: View, where: Candidates, spread: bool
+) -> Tasks | None:
+    """Places in one pool for a single task that :func:`alone` is true of, where nothing is
+    kept."""
+    if view.interchangeable and not spread:
+        row = _from_stacks(ledger, request, where.pool)
+        if row is None:
+            return None
+        if row >= 0:
+            return _tasks(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
+    return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], spread)
+
+
+def _from_stacks(ledger: Ledger, request: Request, pool: str) -> int | None:
+    """The row that a task of whole GPUs fills most tightly; None where there is none, -1 where
+    looking at them one by one takes too long."""
+    vcpus, memory_mib = request.vcpus, request.memory_mib
+    for number, row in enumerate(ledger.stacks(pool).tightest(request.whole)):
+        if (
+            ledger.ready.item(row)
+            and (not vcpus or ledger.cpus.item(row) >= vcpus)
+            and (not memory_mib or ledger.memory.item(row) >= memory_mib)
+            and ledger.tasks.item(row) < MAX_TASKS_PER_NODE
+        ):
+            return row
+        if number == _LOOKS:
+            return -1
+    return None
 
 
 def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
@@ -283,8 +320,12 @@ def _devices(
     each = request.whole
     if not (request.shared or each):
         return [()] * count
-    devices, groups = ledger.layout.devices[row], ledger.layout.groups[row]
+    layout = ledger.layout
+    devices, groups = layout.devices[row], layout.groups[row]
     usable = [column for column, room in enumerate(slots) if room > 0]
+    if count == 1 and each and group is None and layout.one_group[row]:
+        of = layout.wholes[row]
+        return [tuple([of[column] for column in usable[:each]])]
     if group is not None:
         usable = [column for column in usable if groups[column] == group]
     if request.shared:

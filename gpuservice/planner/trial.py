@@ -10,7 +10,7 @@ from gpuservice.planner.capacity import Candidates
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER
 from gpuservice.planner.ledger import Ints
-from gpuservice.planner.placement import Option, Tasks, alone, place_in
+from gpuservice.planner.placement import Option, Tasks, alone, place_first, place_in
 from gpuservice.planner.promises import Future
 from gpuservice.planner.quota_bookings import QuotaBookings
 from gpuservice.planner.snapshot import PendingJob, Request
@@ -70,10 +70,13 @@ class Trial:
         project = self.world.layout.projects.of(job.project_id)
         for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
             if unlimited or self.most_tasks(job, shape, number, end)[0] >= 1:
-                slots = view.fresh(self.world.ledger, where.pool)
-                option = Option(Candidates(where.pool, where.rows, project), slots)
-                kept = self._kept(job, request, [option], end)
-                tasks = place_in(self.world.ledger, request, kept, spread)
+                here = Candidates(where.pool, where.rows, project)
+                if self.reserved or self.future.guards.binds(where.pool, end):
+                    slots = view.fresh(self.world.ledger, where.pool)
+                    kept = self._kept(job, request, [Option(here, slots)], end)
+                    tasks = place_in(self.world.ledger, request, kept, spread)
+                else:
+                    tasks = place_first(self.world.ledger, request, view, here, spread)
                 if tasks is not None:
                     return tasks
         return None

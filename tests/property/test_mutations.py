@@ -69,10 +69,15 @@ def test_without_the_check_of_free_devices_l1_fails(monkeypatch: pytest.MonkeyPa
     def all_free(ledger: Ledger, request: Request, rows: Any, project: int) -> Any:
         return capacity.right_kind(ledger, request, rows).astype("int64")
 
+    def all_free_of(ledger: Ledger, request: Request, row: int, project: int) -> Any:
+        return all_free(ledger, request, slice(row, row + 1), project)[0].tolist()
+
     def count(view: Any, books: Ledger, rows: Any) -> Any:
         return capacity.task_slots(books, view._request, rows, view.project)
 
     _replace(monkeypatch, capacity.device_slots, all_free)
+    _replace(monkeypatch, capacity.device_slots_of, all_free_of)
+    _replace(monkeypatch, capacity.may_fit, lambda request, most: True)
     monkeypatch.setattr(capacity.View, "_count", count)
     assert _falsified(laws.test_l1_nothing_holds_more_than_it_has, snapshots())
 
