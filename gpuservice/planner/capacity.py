@@ -22,6 +22,12 @@ PLENTY = 1 << 30
 
 Rows = slice | Ints
 
+#: Nodes that are looked at one by one before all are compared at once.
+_LOOKS = 8
+
+#: No row: there are more to look at than that.
+MANY = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -225,6 +231,42 @@ class View:
         """Whether every node of the pool has devices for it, counted in whole ones, for whoever
         asks."""
         return self._quick and self._everywhere and not self._alone
+
+    def anywhere(self, ledger: Ledger, pool: str) -> bool | None:
+        """Whether a single task fits, where that is quickly said."""
+        if self.interchangeable:
+            row = self.tightest(ledger, pool)
+            return None if row == MANY else row is not None
+        if not self._request.shared or self._request.count > 1 or self._alone:
+            return None
+        rows = ledger.with_free(pool)
+        if len(rows) > _LOOKS:
+            return None
+        return any(
+            self._host_has_room(ledger, row)
+            and any(device_slots_of(ledger, self._request, row, self.project))
+            for row in rows
+        )
+
+    def _host_has_room(self, ledger: Ledger, row: int) -> bool:
+        """Whether a node is there and has CPUs and memory for a task, and may have one more."""
+        vcpus, memory_mib = self._request.vcpus, self._request.memory_mib
+        return (
+            ledger.ready.item(row)
+            and (not vcpus or ledger.cpus.item(row) >= vcpus)
+            and (not memory_mib or ledger.memory.item(row) >= memory_mib)
+            and ledger.tasks.item(row) < MAX_TASKS_PER_NODE
+        )
+
+    def tightest(self, ledger: Ledger, pool: str) -> int | None:
+        """Of interchangeable nodes the row that a task fills most tightly; None where there is
+        none, ``MANY`` where looking at them one by one takes too long."""
+        for number, row in enumerate(ledger.stacks(pool).tightest(self._request.whole)):
+            if self._host_has_room(ledger, row):
+                return row
+            if number == _LOOKS:
+                return MANY
+        return None
 
     def _count(self, ledger: Ledger, rows: Rows) -> Ints:
         if not self._uniform:

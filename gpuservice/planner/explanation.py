@@ -356,19 +356,11 @@ def _left(state: Pass) -> tuple[Ints, Ints]:
     """(rows of jobs that were to be tried and wait, rows of blocked ones)."""
     line, world = state.world.line, state.world
     done = [row for row, count in state.begun.items() if count >= line.job(row).elements]
-    waits = np.zeros(len(line.live), dtype=np.bool_)
-    waits[line.rows()] = True
+    waits = line.present.copy()
     waits[done] = False
-    open_queue = np.array(
-        [
-            (queue := world.queues.get(share.queue_id)) is not None and queue.open
-            for share in world.shares
-        ],
-        dtype=np.bool_,
-    )
     live = waits & line.live
-    if live.any():
-        live[live] = open_queue[line.share[live]]
+    if not world.open_shares.all():
+        live[live] = world.open_shares[line.share[live]]
     return np.flatnonzero(live), np.flatnonzero(waits & ~live)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpuservice.planner.capacity import Candidates, candidates
+from gpuservice.planner.capacity import Candidates, candidates, task_slots
 from gpuservice.planner.ledger import NOBODY, Ledger, build
 from gpuservice.planner.placement import place
 from gpuservice.planner.snapshot import DeviceState, NodeState, PoolState, Request
@@ -110,13 +110,22 @@ class Feasibility:
         ledger = self.ledger(request.count)
         if not self._enough(ledger, request, pools):
             return False
-        if place(ledger, request, candidates(ledger, pools, "")) is not None:
+        everywhere = candidates(ledger, pools, "")
+        if not request.required:  # any places do: to count them is enough
+            return any(self._count(ledger, request, one) >= request.min_count for one in everywhere)
+        if place(ledger, request, everywhere) is not None:
             return True
         growing = tuple(pool for pool in pools if pool in self._growing)
-        if not growing or not request.required or request.within not in _OUTER:
+        if not growing or request.within not in _OUTER:
             return False
         anywhere = replace(request, within=None, required=False)
         return place(ledger, anywhere, candidates(ledger, growing, "")) is not None
+
+    @staticmethod
+    def _count(ledger: Ledger, request: Request, where: Candidates) -> int:
+        """The tasks that a pool holds, as far as they count for one gang."""
+        slots = task_slots(ledger, request, where.rows, where.project)
+        return int(np.minimum(slots, request.count).sum())
 
     @staticmethod
     def _enough(ledger: Ledger, request: Request, pools: tuple[str, ...]) -> bool:

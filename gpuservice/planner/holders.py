@@ -30,16 +30,21 @@ class Holders:
         return self._known[key]
 
     @cached_property
-    def _by_end(self) -> list[tuple[str, float]]:
-        """(job, end) of what runs, the soonest first."""
-        return [(one.gang.job_id, end) for one, end in self._world.running.by_end()]
+    def _by_end(self) -> list[int]:
+        """Numbers of what runs, the soonest to end first."""
+        return self._world.running.by_end()
 
     def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
         """Jobs are looked at in the order in which their first gang ends; what of them ends last
         says when they are gone. So nobody is looked at who cannot be among the first any more."""
         found: list[tuple[tuple[float, str], Holder]] = []
         seen: set[str] = set()
-        for job_id, end in self._by_end:
+        running = self._world.running
+        for number in self._by_end:
+            record, end = running.get(number), running.end(number)
+            if record is None:
+                continue
+            job_id = record.gang.job_id
             if len(found) >= MAX_HOLDERS and end > found[MAX_HOLDERS - 1][0][0]:
                 break
             if job_id not in seen:

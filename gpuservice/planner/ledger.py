@@ -130,6 +130,7 @@ class Ledger:
     whole: Ints  # (N,) devices that are wholly free
     journals: dict[str, Journal]
     most: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    _with_free: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     _stacks: dict[str, Stacks] = field(default_factory=dict)
     undo_log: list[_Before] | None = None
 
@@ -165,6 +166,16 @@ class Ledger:
                 end, int(self.whole[rows].max(initial=0)), int(self.free[rows].max(initial=0)),
             )  # fmt: skip
         return known[1:]
+
+    def with_free(self, pool: str) -> list[int]:
+        """The rows of the pool's nodes on which any of a device is free."""
+        end = self.journals[pool].end
+        known = self._with_free.get(pool)
+        if known is None or known[0] != end:
+            rows = self.layout.pool_rows[pool]
+            found = np.flatnonzero(self.free[rows].max(axis=1, initial=0) > 0) + rows.start
+            known = self._with_free[pool] = (end, found.tolist())
+        return known[1]
 
     def most_known(self, pool: str) -> tuple[int, int] | None:
         """The same where nothing has changed since it was last asked for."""

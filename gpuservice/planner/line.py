@@ -62,6 +62,7 @@ class Line:
             self.promised: Floats = reals
             self.deadline: Floats = reals
             self.live: Bools = bools
+            self.present: Bools = bools
         for name, fill, kind in (
             ("tier", 0, np.int64),
             ("queued", 0, np.float64),
@@ -74,6 +75,7 @@ class Line:
             ("promised", FOREVER, np.float64),
             ("deadline", FOREVER, np.float64),
             ("live", False, np.bool_),
+            ("present", False, np.bool_),
         ):
             setattr(self, name, longer(getattr(self, name), fill, kind))
         self._size = size
@@ -92,6 +94,7 @@ class Line:
                     self._allocate(2 * self._size)
             self.row_of[job.job_id] = row
         self.jobs[row] = job
+        self.present[row] = True
         shape, share = self._place(job)
         request = job.request
         self.tier[row] = job.priority
@@ -123,7 +126,7 @@ class Line:
         row = self.row_of.pop(job_id, None)
         if row is not None:
             self.jobs[row] = None
-            self.live[row] = False
+            self.live[row] = self.present[row] = False
             self._free.append(row)
 
     def get(self, job_id: str) -> PendingJob | None:
@@ -148,10 +151,6 @@ class Line:
         preemptible = [self.job(row).preemptible for row in rows.tolist()]
         return zip(self.shape[rows].tolist(), self.share[rows].tolist(), preemptible, strict=True)
 
-    def rows(self) -> Ints:
-        """The rows in use."""
-        return np.fromiter(self.row_of.values(), dtype=np.int64, count=len(self.row_of))
-
     def in_order(self, rows: Ints, *keys: NDArray[np.generic]) -> Ints:
         """Rows by keys (each one value a row, the first the most important), then by the time of
         queueing, submission and, where even that is the same, id."""
@@ -173,6 +172,12 @@ class Line:
         """Limits of jobs (seconds), a number for each."""
         limits = self.limit[rows]
         return np.where(limits == FOREVER, UNLIMITED_S, np.maximum(limits, 1.0))
+
+
+def distinct(numbers: Ints) -> list[int]:
+    """The numbers that there are, ascending; they are small."""
+    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
+    return found
 
 
 def _rank(job: PendingJob) -> float:

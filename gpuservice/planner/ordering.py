@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.ledger import Floats, Ints
-from gpuservice.planner.line import Line
+from gpuservice.planner.line import Line, distinct
 from gpuservice.planner.snapshot import Policy
 from gpuservice.planner.turns import Turns
 
@@ -43,7 +43,7 @@ def multifactor_key(
     weights = policy.weights
     age = np.clip((now - line.queued[rows]) / weights.age_max_s, 0.0, 1.0)
     shares = line.share[rows]
-    factor = {share: fair.factor(share) for share in np.unique(shares).tolist()}
+    factor = {share: fair.factor(share) for share in distinct(shares)}
     fairness = np.array([factor[share] for share in shares.tolist()])
     size = np.clip(line.milli[rows] / max(milli_in_all, 1.0), 0.0, 1.0)
     priority = line.tier[rows] / 1000.0

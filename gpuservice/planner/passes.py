@@ -20,7 +20,7 @@ from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Bools, Ints
-from gpuservice.planner.line import CLAIMED
+from gpuservice.planner.line import CLAIMED, distinct
 from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
 from gpuservice.planner.owed import give_owed
 from gpuservice.planner.placement import Tasks
@@ -98,7 +98,7 @@ class Pass:
             self._tier(rows)
             return
         tiers, line = self.world.line.tier[rows], self.world.line
-        for tier in np.unique(tiers)[::-1].tolist():
+        for tier in distinct(tiers)[::-1]:
             here = rows[tiers == tier]
             self._tier(here, promised[line.tier[promised] < tier])
             if (tiers < tier).any():
@@ -108,13 +108,7 @@ class Pass:
         """Rows of jobs that may start: not blocked, queue open, deadline within reach."""
         world, line = self.world, self.world.line
         rows = np.flatnonzero(line.live)
-        open_share = np.array(
-            [
-                (queue := world.queues.get(share.queue_id)) is not None and queue.open
-                for share in world.shares
-            ],
-            dtype=np.bool_,
-        )
+        open_share = world.open_shares
         if rows.size and not open_share.all():
             rows = rows[open_share[line.share[rows]]]
         late = self.now + line.limit[rows] > line.deadline[rows]
@@ -172,7 +166,7 @@ class Pass:
             yield from self._in_line(rows, self._line_key(rows))
             return
         tiers = line.tier[rows]
-        for tier in np.unique(tiers)[::-1].tolist():
+        for tier in distinct(tiers)[::-1]:
             rest = rows[tiers == tier]
             holds = line.promised[rest] < FOREVER
             held = rest[holds]
@@ -198,7 +192,7 @@ class Pass:
     def _until_promises_are_given(self, rows: Ints, ordered: Iterator[int]) -> Ints:
         """The front of the line as long as promises are left for any of it; the rest."""
         shapes = self.world.shapes
-        numbers = np.unique(self.world.line.shape[rows]).tolist()
+        numbers = distinct(self.world.line.shape[rows])
         wanted = {self.promising.budget(shapes[number])[0]: shapes[number] for number in numbers}
         done: list[int] = []
         for row in ordered:
@@ -216,7 +210,7 @@ class Pass:
             return
         shapes = line.shape[rows]
         fits = np.zeros(len(world.shapes), dtype=np.bool_)
-        for number in np.unique(shapes).tolist():
+        for number in distinct(shapes):
             fits[number] = world.fits(world.shapes[number])
         hopeful = fits[shapes] | self.preempting.may(rows)
         rows = rows[hopeful]

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.capacity import (
+    MANY,
     PLENTY,
     Candidates,
     View,
     device_slots,
     device_slots_of,
     group_slots,
+    may_fit,
     share_milli,
     task_slots,
 )
@@ -33,10 +34,6 @@ _MANY = PLENTY // 1024
 
 #: What a node is worth on which nothing fits.
 _NOWHERE = PLENTY * 1024
-
-
-#: Nodes that are looked at one by one before all are compared at once.
-_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def place(
         [
             Option(one, task_slots(ledger, request, one.rows, one.project))
             for one in where
-            if one.most >= request.min_count
+            if one.most >= request.min_count and may_fit(request, ledger.most_free(one.pool))
         ],
         spread,
     )
@@ -107,29 +104,12 @@ def place_first(
     """Places in one pool for a single task that :func:`alone` is true of, where nothing is
     kept."""
     if view.interchangeable and not spread:
-        row = _from_stacks(ledger, request, where.pool)
+        row = view.tightest(ledger, where.pool)
         if row is None:
             return None
-        if row >= 0:
+        if row != MANY:
             return _tasks(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
     return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], spread)
-
-
-def _from_stacks(ledger: Ledger, request: Request, pool: str) -> int | None:
-    """The row that a task of whole GPUs fills most tightly; None where there is none, -1 where
-    looking at them one by one takes too long."""
-    vcpus, memory_mib = request.vcpus, request.memory_mib
-    for number, row in enumerate(ledger.stacks(pool).tightest(request.whole)):
-        if (
-            ledger.ready.item(row)
-            and (not vcpus or ledger.cpus.item(row) >= vcpus)
-            and (not memory_mib or ledger.memory.item(row) >= memory_mib)
-            and ledger.tasks.item(row) < MAX_TASKS_PER_NODE
-        ):
-            return row
-        if number == _LOOKS:
-            return -1
-    return None
 
 
 def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
@@ -321,7 +301,7 @@ def _devices(
     if not (request.shared or each):
         return [()] * count
     layout = ledger.layout
-    devices, groups = layout.devices[row], layout.groups[row]
+    groups = layout.groups[row]
     usable = [column for column, room in enumerate(slots) if room > 0]
     if count == 1 and each and group is None and layout.one_group[row]:
         of = layout.wholes[row]
@@ -334,7 +314,8 @@ def _devices(
         sets = [usable[at * each : (at + 1) * each] for at in range(count)]
     else:
         sets = _whole(usable, groups, each, count)
-    return [tuple((devices[column], 1000) for column in chosen) for chosen in sets]
+    of = layout.wholes[row]
+    return [tuple([of[column] for column in chosen]) for chosen in sets]
 
 
 def _whole(usable: list[int], groups: list[int], each: int, count: int) -> list[list[int]]:

@@ -19,6 +19,7 @@ import numpy as np
 from gpuservice.planner.eviction import Returned, Search, spare_rows
 from gpuservice.planner.holds import ALREADY, end_of
 from gpuservice.planner.ledger import Bools, Ints
+from gpuservice.planner.line import distinct
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Preemption
 from gpuservice.planner.quota import milli_of_task
@@ -60,7 +61,7 @@ class Preempting:
         if not preempt or not state.world.gangs:
             return may
         shares = line.share[rows]
-        queues = {share: state.world.shares[share].queue_id for share in np.unique(shares).tolist()}
+        queues = {share: state.world.shares[share].queue_id for share in distinct(shares)}
         if "reclaim" in preempt:
             owed = np.zeros(len(state.world.shares))
             for share, queue_id in queues.items():
@@ -82,7 +83,7 @@ class Preempting:
         """(n,): milli-GPUs that the smallest gang of each of these shapes takes at the least."""
         found = {
             number: _least_milli(self.state.world.shapes[number].request)
-            for number in np.unique(shapes).tolist()
+            for number in distinct(shapes)
         }
         return np.array([found[number] for number in shapes.tolist()], dtype=np.int64)
 

@@ -13,6 +13,7 @@ from gpuservice.planner.bookings import Booking
 from gpuservice.planner.defragmentation import moves
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Ints
+from gpuservice.planner.line import distinct
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.snapshot import PendingJob, Promise
 from gpuservice.planner.world import Shape
@@ -40,7 +41,7 @@ class Promising:
         settled = {row for row, count in begun.items() if count >= line.job(row).elements}
         settled |= {line.row_of[job_id] for job_id in booked if job_id in line.row_of}
         left = rows[~np.isin(rows, np.fromiter(settled, np.int64, len(settled)))]
-        for number in np.unique(line.shape[left]).tolist():
+        for number in distinct(line.shape[left]):
             shape = self.state.world.shapes[number]
             if not self.state.world.impossible(shape):
                 self.unpromised.add(self.state.world.pool_group(shape))

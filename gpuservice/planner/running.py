@@ -73,13 +73,18 @@ class Running:
         """A gang has to be gone by another time."""
         self.columns[record.number, 2] = end
 
-    def by_end(self) -> Iterator[tuple[Gang, float]]:
-        """Each with the time by which it is gone, the soonest first."""
-        ends = self.columns[:, 2]
-        for number in ends.argsort(kind="stable").tolist():
-            one = self._by_number[number]
-            if one is not None:
-                yield one, float(ends[number])
+    def by_end(self) -> list[int]:
+        """All numbers, those of the gangs that end first before others."""
+        order: list[int] = self.columns[:, 2].argsort(kind="stable").tolist()
+        return order
+
+    def get(self, number: int) -> Gang | None:
+        """The gang of a number, where it is one's."""
+        return self._by_number[number]
+
+    def end(self, number: int) -> float:
+        """When a gang is gone."""
+        return self.columns.item(number, 2)
 
     def taken(self, until: float, besides: Collection[str]) -> Iterator[Taken]:
         """What each that is gone by then takes of quotas, and these that go sooner than they

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from gpuservice.planner.capacity import Candidates, View, Views, may_fit
 from gpuservice.planner.cohorts import QueueQuotas
 from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
-from gpuservice.planner.ledger import NOBODY, build
+from gpuservice.planner.ledger import NOBODY, Bools, build
 from gpuservice.planner.levels import Levels
 from gpuservice.planner.line import Line
 from gpuservice.planner.quota import Headroom, milli_of_task
@@ -89,6 +91,7 @@ class World:
         self.shapes: list[Shape] = []
         self.shares: list[Share] = []
         self.levels = Levels(self.queues)
+        self._open_shares: Bools = np.zeros(0, dtype=np.bool_)
         self._shape_of: dict[tuple[object, ...], int] = {}
         self._share_of: dict[tuple[str, str, str], int] = {}
         self._same: dict[int, tuple[Request, int]] = {}
@@ -132,6 +135,16 @@ class World:
             return job.max_runtime_s
         queue = self.queues.get(job.queue_id)
         return queue.default_runtime_s if queue else None
+
+    @property
+    def open_shares(self) -> Bools:
+        """(shares,): whether the queue of each is open."""
+        if len(self._open_shares) < len(self.shares):
+            queues = (self.queues.get(share.queue_id) for share in self.shares)
+            self._open_shares = np.array(
+                [queue is not None and queue.open for queue in queues], dtype=np.bool_
+            )
+        return self._open_shares
 
     def shape(self, request: Request, queue_id: str, project_id: str) -> int:
         """The number of a request on a queue's pools, for a project."""
@@ -210,6 +223,12 @@ class World:
                 shape.fits = False
                 for view, one in zip(shape.views, shape.where, strict=True):
                     if not may_fit(shape.request, self.ledger.most_free(one.pool)):
+                        continue
+                    there = view.anywhere(self.ledger, one.pool)
+                    if there is not None:
+                        shape.fits = there
+                        if there:
+                            break
                         continue
                     slots = view.fresh(self.ledger, one.pool)
                     if len(slots) and (
