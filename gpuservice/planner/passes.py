@@ -210,7 +210,7 @@ class Pass:
             return
         shapes = line.shape[rows]
         fits = np.zeros(len(world.shapes), dtype=np.bool_)
-        for number in distinct(shapes):
+        for number in world.may_fit(np.array(distinct(shapes), dtype=np.int64)):
             fits[number] = world.fits(world.shapes[number])
         hopeful = fits[shapes] | self.preempting.may(rows)
         rows = rows[hopeful]

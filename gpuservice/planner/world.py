@@ -15,7 +15,7 @@ from gpuservice.planner.capacity import Candidates, View, Views, may_fit
 from gpuservice.planner.cohorts import QueueQuotas
 from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
-from gpuservice.planner.ledger import NOBODY, Bools, build
+from gpuservice.planner.ledger import NOBODY, Bools, Ints, build
 from gpuservice.planner.levels import Levels
 from gpuservice.planner.line import Line
 from gpuservice.planner.quota import Headroom, milli_of_task
@@ -91,6 +91,10 @@ class World:
         self.shapes: list[Shape] = []
         self.shares: list[Share] = []
         self.levels = Levels(self.queues)
+        #: Of each shape: (whole GPUs, milli of a GPU) that a task needs; the number of its pools.
+        self._needs: Ints = np.zeros((0, 2), dtype=np.int64)
+        self._pools_of: Ints = np.zeros(0, dtype=np.int64)
+        self._pool_sets: dict[tuple[str, ...], int] = {}
         self._open_shares: Bools = np.zeros(0, dtype=np.bool_)
         self._shape_of: dict[tuple[object, ...], int] = {}
         self._share_of: dict[tuple[str, str, str], int] = {}
@@ -212,6 +216,23 @@ class World:
     def pool_group(self, shape: Shape) -> int:
         """The number of the connected pools (by queues that use several) of a shape."""
         return self._groups.get(shape.pools[0], NOBODY) if shape.pools else NOBODY
+
+    def may_fit(self, numbers: Ints) -> list[int]:
+        """Of some shapes those that are not too large for what is free on any node."""
+        if len(self._needs) < len(self.shapes):
+            self._needs = np.array([_need(shape) for shape in self.shapes], dtype=np.int64)
+            self._pools_of = np.array(
+                [self._pool_sets.setdefault(tuple(one.pool for one in shape.where),
+                                            len(self._pool_sets)) for shape in self.shapes],
+                dtype=np.int64,
+            )  # fmt: skip
+        most = np.zeros((len(self._pool_sets), 2), dtype=np.int64)
+        for pools, number in self._pool_sets.items():
+            for pool in pools:
+                most[number] = np.maximum(most[number], self.ledger.most_free(pool))
+        enough = self._needs[numbers] <= most[self._pools_of[numbers]]
+        found: list[int] = numbers[enough.all(axis=1)].tolist()
+        return found
 
     def fits(self, shape: Shape) -> bool:
         """Whether a gang of the shape might fit somewhere now (topology left out)."""
@@ -343,6 +364,14 @@ class World:
             return pool.template.gpu_type
         devices = self.layout.nodes[self.layout.pool_rows[pool_id].start].devices
         return devices[0].gpu_type if devices else ""
+
+
+def _need(shape: Shape) -> tuple[int, int]:
+    """What a task needs of one node: (whole GPUs, milli of one)."""
+    request = shape.request
+    if request.whole or not request.shared:
+        return request.whole, 0
+    return 0, 1 if request.gpu_memory_mib is not None else request.gpu_milli
 
 
 def _pool_groups(queues: Iterable[QueueState]) -> dict[str, int]:
