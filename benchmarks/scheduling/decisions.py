@@ -2,7 +2,7 @@
 """CPU time of scheduling decisions, from the kept state of a session and from a bare snapshot.
 
     python -m benchmarks.scheduling.decisions [--only CASE ...] [--repeat 5] [--scale] \
-        [--output benchmarks/scheduling/results/decisions.json]
+        [--plot scale.png] [--output benchmarks/scheduling/results/decisions.json]
 
 Each case is the whole decision: order by tiers and fair shares, quotas of projects and queues,
 GPU types, promises, verdicts for all that waits, and the reasons of the first hundred of the line.
@@ -19,7 +19,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,10 +100,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--scale", action="store_true")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--plot", type=Path, help="a PNG of what --scale measures")
     chosen = parser.parse_args(arguments)
     found: dict[str, object] = {"cases": figures(chosen.only, chosen.repeat)}
     if chosen.scale:
-        found["scale"] = cases.scaling(measure_one)
+        scale = cases.scaling(measure_one)
+        found["scale"] = scale
+        if chosen.plot:
+            plot(scale, chosen.plot)
     found["peak_memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     if chosen.output:
         chosen.output.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n")
@@ -114,6 +118,24 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     print("peak memory", found["peak_memory_mib"], "MiB;", f"floors missed: {late or 'none'}")
     return 1 if late else 0
+
+
+def plot(scale: Mapping[str, Sequence[tuple[int, float]]], path: Path) -> None:
+    """Four curves: what a first pass over a busy cluster costs as one number grows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(scale), figsize=(16, 4), layout="constrained")
+    for panel, (name, points) in zip(axes, scale.items(), strict=True):
+        panel.plot([number for number, _ in points], [spent for _, spent in points], "o-")
+        panel.set_xlabel(name)
+        panel.set_ylabel("CPU ms")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
 
 
 def measure_one(decide: Callable[[], Plan]) -> float:
