@@ -203,6 +203,12 @@ class View:
         self._alone = bool(ledger.layout.isolation_node[rows].any())
         self._quick = self._uniform and request.count == 1
 
+    @property
+    def possible(self) -> bool:
+        """Whether any node of the pool has GPUs that the request takes, or it takes none."""
+        none = not (self._request.whole or self._request.shared)
+        return none or bool(self._kind.any())
+
     def fresh(self, ledger: Ledger, pool: str) -> Ints:
         """(n,): the slots of the pool's nodes now. Not to be changed by the caller."""
         journal = ledger.journals[pool]

@@ -58,6 +58,7 @@ class Line:
             self.share: Ints = ints
             self.limit: Floats = reals
             self.milli: Floats = reals
+            self.elements: Ints = ints
             self.due: Floats = reals
             self.promised: Floats = reals
             self.deadline: Floats = reals
@@ -71,6 +72,7 @@ class Line:
             ("share", 0, np.int64),
             ("limit", 0, np.float64),
             ("milli", 0, np.float64),
+            ("elements", 0, np.int64),
             ("due", 0, np.float64),
             ("promised", FOREVER, np.float64),
             ("deadline", FOREVER, np.float64),
@@ -107,6 +109,7 @@ class Line:
         self.due[row] = np.nan if job.due is None else job.due
         self.promised[row] = _rank(job)
         self.deadline[row] = FOREVER if job.deadline is None else job.deadline
+        self.elements[row] = job.elements
         self.live[row] = job.blocked is None and job.elements > 0
 
     def add_all(self, jobs: Iterable[PendingJob]) -> None:
@@ -119,6 +122,7 @@ class Line:
         row = self.row_of[job.job_id]
         self.jobs[row] = job
         self.promised[row] = _rank(job)
+        self.elements[row] = job.elements
         self.live[row] = job.blocked is None and job.elements > 0
 
     def remove(self, job_id: str) -> None:

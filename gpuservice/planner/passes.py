@@ -76,6 +76,7 @@ class Pass:
 
     def __post_init__(self) -> None:
         world, policy = self.world, self.policy
+        world.worth.begin()
         self.reserved = Reserved(world.ledger, world.reservations, self.now)
         self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
         self.taken = QuotaBookings(self.now, world.headroom, world.quotas, world.running.taken)

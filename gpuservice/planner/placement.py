@@ -108,7 +108,7 @@ def place_first(
         if row is None:
             return None
         if row != MANY:
-            return _tasks(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
+            return tasks_on(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
     return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], spread)
 
 
@@ -130,14 +130,14 @@ def _whole_gang(
         for option in options:
             row = _one_node(ledger, request, option, spread)
             if row is not None:
-                return _tasks(ledger, request, option, Pieces((row,), (1,)))
+                return tasks_on(ledger, request, option, Pieces((row,), (1,)))
         return None
     options = [one for one in options if int(one.slots.max()) > 0]
     for level in _levels(request):
         for option in options:
             pieces = _at_level(ledger, request, option, level, spread)
             if pieces is not None:
-                return _tasks(ledger, request, option, pieces)
+                return tasks_on(ledger, request, option, pieces)
     return None
 
 
@@ -273,7 +273,8 @@ def _in_domain(rows: Ints, slots: Ints, count: int, start: int) -> Pieces | None
     return Pieces([start + one for one in chosen], counts)
 
 
-def _tasks(ledger: Ledger, request: Request, option: Option, pieces: Pieces) -> Tasks:
+def tasks_on(ledger: Ledger, request: Request, option: Option, pieces: Pieces) -> Tasks:
+    """The tasks of some pieces, each with its devices. Nothing is taken."""
     if len(pieces.rows) == 1:
         slots = [device_slots_of(ledger, request, pieces.rows[0], option.where.project)]
     else:

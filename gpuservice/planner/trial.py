@@ -15,6 +15,7 @@ from gpuservice.planner.promises import Future
 from gpuservice.planner.quota_bookings import QuotaBookings
 from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Shape, World
+from gpuservice.planner.worth import Place
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class Trial:
         self, job: PendingJob, shape: Shape, request: Request, end: float, spread: bool
     ) -> Tasks | None:
         """Places for a single task: the pools behind the first that has room need no look."""
+        if not spread and self.world.worth.counts:
+            return self._worth_most(job, shape, request, end)
         unlimited = self.unlimited_by_quota(job)
         project = self.world.layout.projects.of(job.project_id)
         for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
@@ -80,6 +83,24 @@ class Trial:
                 if tasks is not None:
                     return tasks
         return None
+
+    def _worth_most(
+        self, job: PendingJob, shape: Shape, request: Request, end: float
+    ) -> Tasks | None:
+        """The place that leaves the most useful rest: in the project's own pools, else anywhere."""
+        world, unlimited = self.world, self.unlimited_by_quota(job)
+        project = world.layout.projects.of(job.project_id)
+        own: list[Place] = []
+        others: list[Place] = []
+        for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
+            if unlimited or self.most_tasks(job, shape, number, end)[0] >= 1:
+                slots = view.fresh(world.ledger, where.pool)
+                option = Option(Candidates(where.pool, where.rows, project), slots)
+                kept = self._kept(job, request, [option], end)[0]
+                pool = world.pools.get(where.pool)
+                mine = pool is not None and pool.project_id == job.project_id
+                (own if mine else others).append(Place(number, kept, kept is not option))
+        return world.worth.place(request, shape, own) or world.worth.place(request, shape, others)
 
     def _beside(
         self,

@@ -31,6 +31,7 @@ from gpuservice.planner.snapshot import (
     Snapshot,
     TaskPlacement,
 )
+from gpuservice.planner.worth import Worth
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class World:
         self.on_row: list[set[str]] = [set() for _ in self.layout.nodes]
         self.gpus = max(int(self.layout.healthy.sum()), 1)
         self.shapes: list[Shape] = []
+        self.worth = Worth(self)
         self.shares: list[Share] = []
         self.levels = Levels(self.queues)
         #: Of each shape: (whole GPUs, milli of a GPU) that a task needs; the number of its pools.
@@ -189,6 +191,7 @@ class World:
         shape = self._shape_of.get(key)
         if shape is None:
             shape = self._shape_of[key] = len(self.shapes)
+            self.worth.wanted(request)
             views = tuple(self.views.of(request, pool, project) for pool in pools)
             where = tuple(
                 Candidates(pool, view.rows, project)
@@ -309,11 +312,13 @@ class World:
             rows,
         )
         self.running.add(record, end)
+        self.worth.running(gang, 1)
 
     def remove_gang(self, gang_id: str, counted: bool = False) -> Gang:
         """A gang is gone. ``counted``: the nodes and the project's quota say so already."""
         record = self.running.remove(gang_id)
         gang = record.gang
+        self.worth.running(gang, -1)
         if not counted:
             self.ledger.give(gang.tasks)
             self.headroom.change(gang.project_id, record.taken, 1)
