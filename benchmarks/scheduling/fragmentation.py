@@ -6,7 +6,8 @@
 
 LISTS are pod lists of the openb trace (.csv, .csv.gz) or directories of them. A policy is the
 name of one of the packing mode with options behind it: ``default:known=arrivals`` learns what is
-asked for from the requests so far, ``default+queue:hold=true`` keeps what did not fit waiting.
+asked for from the requests so far, ``default+queue:hold=true`` keeps what did not fit waiting;
+``planner`` is the planner that the service runs (it learns from what waits and runs).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scheduling.floors import Floor, at_least, at_most, status
+from benchmarks.scheduling.planner_packing import by_planner
 from gpuservice.simulation.openb import ListError, Node, Pod, read_nodes, read_pods
 from gpuservice.simulation.packing import run_packing
 
@@ -39,6 +41,8 @@ ONE_BY_ONE = (
     "dotprod",
     "random",
 )
+#: The planner itself, as the service runs it, request by request.
+PLANNER = "planner"
 WITH_QUEUE = ("default+queue", "default+queue:hold=true")
 #: Names in the published summary.
 PUBLISHED = {
@@ -98,6 +102,9 @@ def one_run(nodes: Path, pods: Path, policy: str, seed: int, inflation: float) -
     chosen = dict(pair.split("=", 1) for pair in options.split(",") if pair)
     hosts, requests = _nodes(nodes), _pods(pods)
     began = time.process_time()
+    if policy == PLANNER:
+        summary = by_planner(hosts, requests, seed, inflation)
+        return {**summary, "cpu_s": time.process_time() - began}
     result = run_packing(
         hosts,
         requests,

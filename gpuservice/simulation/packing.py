@@ -147,7 +147,7 @@ def run_packing(
     generator = np.random.default_rng(seed)
     models = models_of(nodes, pods)
     shapes = [shape_of(pod, models) for pod in pods]
-    order = _order(shapes, capacity, inflation, generator)
+    order = arrival_order(shapes, capacity, inflation, generator)
     permuted = [nodes[index] for index in generator.permutation(len(nodes))]
     board = Board(permuted, models)
     made = packing_policies.make(
@@ -245,7 +245,7 @@ def _shown(chosen: Options, policy: str, queue: bool) -> dict[str, Any]:
     return shown
 
 
-def _order(
+def arrival_order(
     shapes: Sequence[Shape], capacity: int, inflation: float, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
     """Which requests come, as (index in the list, number of the copy), in their order."""

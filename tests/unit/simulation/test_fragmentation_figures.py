@@ -88,3 +88,13 @@ def test_an_ended_run_goes_on_where_it_was(files: Path) -> None:
     assert set(found) == {"bestfit", "packing"}
     with pytest.raises(SystemExit, match="of other settings"):
         fragmentation.main(_words(files, "--policy", "fgd", "--seeds", "3", "--resume"))
+
+
+def test_the_planner_itself_packs_as_the_study_does(files: Path) -> None:
+    policies = ("planner", "default:known=arrivals", "random")
+    chosen = [word for policy in policies for word in ("--policy", policy)]
+    fragmentation.main(_words(files, *chosen))
+    found = json.loads((files / "found" / "o.json").read_text())["lists"]["small"]
+    reached = {policy: found[policy]["allocation_at_100"] for policy in policies}
+    assert reached["planner"] >= reached["default:known=arrivals"] - 2.0
+    assert reached["planner"] > reached["random"]
