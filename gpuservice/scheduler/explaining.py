@@ -4,7 +4,8 @@
 What is new or has another reason is written at once. Where only numbers moved (one job started,
 and thousands behind it moved up by one place), the front of the line and those that were looked
 at the longest ago are written, ``REFRESHED`` of them a pass: the cost of a pass does not grow with
-the length of the line, and ``evaluated_at`` says how old an explanation is.
+the length of the line, and ``evaluated_at`` says how old an explanation is. Between such passes
+only who has none, or has another reason, is written.
 """
 
 from __future__ import annotations
@@ -87,24 +88,31 @@ class Explaining:
         self._forgotten: set[str] = set()
         self._pass = 0
 
-    def save(self, entries: Sequence[Waiting]) -> int:
-        """Write what changed; how many."""
+    def lacks(self, waiting: int) -> bool:
+        """Whether some of so many waiting jobs may have no explanation yet."""
+        return waiting > len(self._known)
+
+    def save(self, entries: Sequence[Waiting], refresh: bool = True) -> int:
+        """Write what changed; how many.
+
+        :param refresh: whether those whose reason is the same are looked at as well.
+        """
         self._pass += 1
         waiting = {entry.job_id for entry in entries}
         with self._lock:
             self._forgotten = set()
             known = {ident: old for ident, old in self._known.items() if ident in waiting}
         try:
-            return self._save(entries, known)
+            return self._save(_chosen(entries, known, refresh), known)
         finally:
             with self._lock:
                 for ident in self._forgotten:
                     known.pop(ident, None)
                 self._known = known
 
-    def _save(self, entries: Sequence[Waiting], known: dict[str, _Kept]) -> int:
-        """The same; ``known`` is brought up to date."""
-        bodies = {entry.job_id: body_of(entry) for entry in _chosen(entries, known)}
+    def _save(self, chosen: Sequence[Waiting], known: dict[str, _Kept]) -> int:
+        """Write these, as far as they changed; ``known`` is brought up to date."""
+        bodies = {entry.job_id: body_of(entry) for entry in chosen}
         digests = {ident: digest_of(body) for ident, body in bodies.items()}
         changed: list[str] = []
         for ident, digest in digests.items():
@@ -158,7 +166,7 @@ class Explaining:
         return kept
 
 
-def _chosen(entries: Sequence[Waiting], known: Mapping[str, _Kept]) -> list[Waiting]:
+def _chosen(entries: Sequence[Waiting], known: Mapping[str, _Kept], refresh: bool) -> list[Waiting]:
     """The entries to look at in this pass."""
     fresh: list[Waiting] = []
     others: list[Waiting] = []
@@ -166,6 +174,8 @@ def _chosen(entries: Sequence[Waiting], known: Mapping[str, _Kept]) -> list[Wait
         kept = known.get(entry.job_id)
         moved = kept is None or kept.code != entry.reasons[0].code
         (fresh if moved else others).append(entry)
+    if not refresh:
+        return fresh
     if len(others) <= REFRESHED:
         return fresh + others
     front = heapq.nsmallest(REFRESHED // 2, others, key=_place)

@@ -34,6 +34,8 @@ SHARD = "all"
 EXPLAIN_EVERY = 8
 #: But so long (seconds) after its end at the latest: a new job is told why it waits.
 EXPLAIN_WITHIN_S = 4.0
+#: What is known already is looked at anew so often (seconds).
+REFRESH_EVERY_S = 4.0
 #: What has ended is reckoned in so often (seconds).
 FOLD_EVERY_S = 10.0
 
@@ -68,6 +70,7 @@ class Scheduler:
         self._fold_from = float("-inf")
         self._led: int | None = None
         self._explain_from = float("-inf")
+        self._refresh_from = float("-inf")
         self._beside: ThreadPoolExecutor | None = None
         self._saving: Future[bool] | None = None
 
@@ -84,7 +87,7 @@ class Scheduler:
             return False
         collected = self._store.read(self._collector.collect)
         began = self._clock.monotonic()
-        explain = began >= self._explain_from and (self._saving is None or self._saving.done())
+        explain = self._explains(began, len(collected.snapshot.pending))
         made = self._plan(collected.snapshot, explain)
         try:
             outcome = self._commit(epoch, made, collected)
@@ -100,6 +103,12 @@ class Scheduler:
             self._explain_from = began + self._conf.interval_s
             self._explain(made.waiting, began)
         return bool(outcome.started or outcome.overtaken)
+
+    def _explains(self, now: float, waiting: int) -> bool:
+        """Whether this pass explains: somebody new waits, or it is time to look at all anew."""
+        if now < self._explain_from or not (self._saving is None or self._saving.done()):
+            return False
+        return now >= self._refresh_from or self._explaining.lacks(waiting)
 
     def _plan(self, snapshot: Snapshot, explain: bool) -> Plan:
         """A plan from what was kept since the last one; one that explains is read beside the next
@@ -148,9 +157,12 @@ class Scheduler:
         """Keep the explanations: beside the next passes where this is a program."""
 
         explaining = self._explaining
+        refresh = began >= self._refresh_from
+        if refresh:
+            self._refresh_from = began + REFRESH_EVERY_S
 
         def save() -> None:
-            explaining.save(waiting)
+            explaining.save(waiting, refresh)
             took = self._clock.monotonic() - began
             pause = max(self._conf.interval_s, min(EXPLAIN_EVERY * took, took + EXPLAIN_WITHIN_S))
             self._explain_from = began + pause

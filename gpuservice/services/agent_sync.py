@@ -210,9 +210,8 @@ class AgentSync:
             self._deps.store.write(lambda uow: self._write(uow, node, changed, faults, instance))
         if changed:
             jobs = tuple(sorted({task.job_id for task, _ in changed}))
+            # Who waits hears of it with the end of the attempt, which gives the quota back as well.
             self._deps.hints.send(Hint("attempts", jobs))
-            if any(report["state"] == TaskStatus.GONE for _, report in changed):
-                self._deps.hints.send(Hint("jobs"))
         if told:
             self._deps.hints.send(Hint("logs", tuple(sorted(told))))
         return bool(changed or faults)
