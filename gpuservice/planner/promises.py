@@ -183,20 +183,21 @@ class Future:
             group = None if cell is None else int(self.ledger.layout.device_group[cell])
         free_at = self._device_times(request, where)
         times = self._task_times(request, where, self._of_group(free_at, where, group), most)
-        if times.shape[1] < most:
-            return None
-        times = np.maximum(times, self.now)
-        times = self._clear_of_whole_nodes(request, where, times, runtime)
-        times = self._clear_of_reservations(job, where, times, runtime)
-        start = max(
-            float(times[row - where.rows.start, count - 1]) for row, count in counts.items()
-        )
-        if job.claimed and start < FOREVER:
-            return start, promise.tasks
-        latest = max(promise.start, self.now)
-        if start > latest and self._kept_beside(job, where, counts, runtime, promise):
-            start = latest
-        return None if start > latest else (start, promise.tasks)
+        start = FOREVER
+        if times.shape[1] >= most:
+            times = np.maximum(times, self.now)
+            times = self._clear_of_whole_nodes(request, where, times, runtime)
+            times = self._clear_of_reservations(job, where, times, runtime)
+            start = max(
+                float(times[row - where.rows.start, count - 1]) for row, count in counts.items()
+            )
+        latest = max(self.free_at(promise.tasks) if job.claimed else promise.start, self.now)
+        if start > latest and latest < FOREVER:
+            at_last = replace(promise, start=latest, end=latest + runtime)
+            if self._kept_beside(job, where, counts, runtime, at_last):
+                start = latest
+        late = start > latest and not job.claimed
+        return None if late or start == FOREVER else (start, promise.tasks)
 
     def _kept_beside(
         self,
@@ -208,9 +209,8 @@ class Future:
     ) -> bool:
         """Whether the promise has its devices in time although they are not wholly free by then:
         beside other shares, or where some of a link group are booked."""
-        request, start = job.request, max(promise.start, self.now)
-        booking = Booking(replace(promise, start=start, end=start + runtime), request)
-        uses = dict(self.booked.uses_of(booking))
+        request, start = job.request, promise.start
+        uses = dict(self.booked.uses_of(Booking(promise, request)))
         if not any(
             use.shares or use.whole_node
             for row, use in uses.items()

@@ -183,7 +183,7 @@ def _then(snapshot: Snapshot, made: Plan, gone: set[str], requeue: bool = True) 
     if requeue:
         pending.extend(_waits_again(gang, number) for number, gang in enumerate(victims))
     left = [
-        replace(gang, preempting=True, promised_end=snapshot.now + 30)
+        replace(gang, preempting=True, promised_end=snapshot.now + 1)  # as the plan reckons
         if gang.gang_id in going
         else gang
         for gang in begun.running

@@ -282,3 +282,31 @@ def test_a_victim_that_comes_back_takes_no_place_for_which_others_went() -> None
         at.finish(gone)
     at.submit(job("v1", priority=300, queued_at=0.0, preemptible=True))
     assert {start.job_id for start in at.plan(NOW + 10).starts} == {"j1", "j2"}
+
+
+def test_a_place_for_several_shares_by_memory_on_one_gpu_is_kept() -> None:
+    """j1 holds a promise of another GPU, and would take the one that v leaves to j2."""
+    gangs = [
+        running("v", {"n0": [0]}, project_id="blue"),
+        running("x", {"n0": [1]}, "calm", project_id="blue", promised_end=NOW + 60),
+    ]
+    queues = (
+        QueueState("queue", ("pool",), preemption="both"),
+        QueueState("calm", ("pool",)),
+    )
+    line = [
+        job("j1", "green", queue_id="calm", gpu_milli=700, max_runtime_s=600),
+        job("j2", "green", count=4, gpu_memory_mib=9000),
+    ]
+    nodes = [node("n0", 2)]
+    at = Session(nodes, snapshot(nodes).pools, queues, replace(POLICY, order="fifo"))
+    for one in gangs:
+        at.start(one)
+    for waits in line:
+        at.submit(waits)
+    made = at.plan(NOW)
+    assert [promise.job_id for promise in made.promises] == ["j1"]
+    assert [(one.for_job_id, one.gang_id) for one in made.preemptions] == [("j2", "v")]
+    at.stopping("v", NOW + 10)
+    at.finish("v")
+    assert {start.job_id for start in at.plan(NOW + 10).starts} >= {"j2"}
