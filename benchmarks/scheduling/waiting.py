@@ -38,7 +38,7 @@ _PREEMPTING = (
     "simulation.grace_s=0",
     "simulation.remaining_limits=true",
     # Gangs need not be early where they need not drain nodes.
-    "scheduler.due.gang_limit=0.2",
+    "scheduler.due.gang_limit=0.15",
     "scheduler.due.small_backlog=6",
     "scheduler.due.small_running=1",
 )
@@ -64,9 +64,11 @@ TRADEOFF: dict[str, tuple[str, tuple[str, ...]]] = {
     **{
         f"{name}={value:g}": ("default", (f"scheduler.due.{name}={value}",))
         for name, values in {
-            "gang_backlog": (0.0, 0.8, 3.2, 6.4),
+            "gang_least": (0.0, 0.2, 0.4),
+            "gang_backlog": (0.0, 0.8, 3.0, 6.0),
+            "gang_alike": (0.0, 4.0, 16.0),
             "small_backlog": (1.0, 2.0, 4.0, 8.0),
-            "small_running": (0.0, 0.2, 0.8),
+            "small_running": (0.0, 0.25, 1.0),
             "calm": (0.0, 0.3, 1.2),
         }.items()
         for value in values

@@ -17,12 +17,25 @@ _DUE: list[cfg.Opt] = [
         "line get them at once.",
     ),
     cfg.FloatOpt(
-        "due_gang_backlog",
-        default=1.6,
+        "due_gang_least",
+        default=0.1,
         min=0.0,
         help="A gang (more GPUs than the largest node has) is promised a start after so many times "
-        "the work that waited in smaller jobs when it came (limit x GPUs over all GPUs), times its "
-        "share of all GPUs, squared.",
+        "the work that waited in smaller jobs when it came (limit x GPUs over all GPUs).",
+    ),
+    cfg.FloatOpt(
+        "due_gang_backlog",
+        default=1.5,
+        min=0.0,
+        help="And so many times that work, times the gang's share of all GPUs, squared.",
+    ),
+    cfg.FloatOpt(
+        "due_gang_alike",
+        default=8.0,
+        min=0.0,
+        help="And so many times that work where all limits are alike, so that nothing is short "
+        "enough to fill nodes that are drained for the gang; less by the cube of how much "
+        "shorter the short ones are.",
     ),
     cfg.FloatOpt(
         "due_gang_limit",
@@ -38,7 +51,7 @@ _DUE: list[cfg.Opt] = [
     ),
     cfg.FloatOpt(
         "due_small_running",
-        default=0.4,
+        default=0.5,
         min=0.0,
         help="And so many times what is left of the work that runs.",
     ),

@@ -5,9 +5,11 @@ Found by experiment on logs of real GPU clusters. Nothing here is a number of ho
 the work that waits, so that the same rule holds for jobs of minutes and of weeks.
 
 Gangs get promises of their own, early, since draining nodes for them costs little while short work
-fills the gap: a gang waits for the work that is smaller than itself, and the more so the more of
-the cluster it takes. Any other job waits for the backlog of the moment: in a burst everything is
-older than any constant, and a promise to all makes a first-come line of it.
+fills the gap: a gang waits for a part of the work that is smaller than itself, and the more so the
+more of the cluster it takes, and the less of what waits is short beside what fills the nodes. Where
+all limits are alike nothing fills the gap, and a gang waits for several times that work. Any other
+job waits for the backlog of the moment: in a burst everything is older than any constant, and a
+promise to all makes a first-come line of it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,12 @@ from gpuservice.planner.ledger import Floats, Ints
 from gpuservice.planner.line import UNLIMITED_S
 from gpuservice.planner.snapshot import DueTimes
 from gpuservice.planner.world import World
+
+#: Which part of the waiting jobs counts as short, and below which part of the GPUs a time is not
+#: yet a long one: a few jobs that are unlike all others decide nothing.
+SHORT, LONG = 0.1, 0.9
+#: Sums of weights are this exact.
+TINY = 1e-9
 
 
 def due_times(world: World, now: float, times: DueTimes, ratio: float) -> Mapping[str, float]:
@@ -46,7 +54,8 @@ def due_times(world: World, now: float, times: DueTimes, ratio: float) -> Mappin
         return {}
     part = line.milli[fresh] / (1000.0 * world.gpus)
     ahead = worth * _smaller(areas, _areas(world, fresh))
-    own = line.queued[fresh] + times.gang_backlog * ahead * part**2
+    alike = times.gang_alike * _alike(world, rows, now) ** 3
+    own = line.queued[fresh] + ahead * (times.gang_least + times.gang_backlog * part**2 + alike)
     own += times.gang_limit * ratio * line.runtime(fresh)
     latest = _latest_of_equals(world, fresh, gangs[~np.isnan(line.due[gangs])])
     found: dict[str, float] = {}
@@ -75,6 +84,29 @@ def _smaller(areas: Floats, own: Floats) -> Floats:
     return smaller
 
 
+def _alike(world: World, rows: Ints, now: float) -> float:
+    """How much the short among what waits is like the long of what waits and runs, 0..1: 1 where
+    nothing is short enough to fill nodes that are drained. The short: a tenth of the jobs has no
+    longer limit. The long: what no more than a tenth of the GPUs exceeds, of those that are asked
+    for or of those that are taken."""
+    limits, taken = world.line.runtime(rows), world.running.columns[:, 1]
+    long = max(
+        _quantile(limits, world.line.milli[rows], LONG),
+        _quantile(_left(world, now), taken, LONG),
+    )
+    return min(1.0, _quantile(limits, np.ones(len(rows)), SHORT) / long)
+
+
+def _quantile(values: Floats, weights: Floats, part: float) -> float:
+    """The least of the values that, with all below it, has so large a part of the weight."""
+    order = np.argsort(values)
+    sums = np.cumsum(weights[order])
+    if not sums.size or sums[-1] <= 0:
+        return 0.0
+    place = int(np.searchsorted(sums, part * sums[-1] * (1.0 - TINY)))
+    return float(values[order[min(place, len(order) - 1)]])
+
+
 def _areas(world: World, rows: Ints) -> Floats:
     """(n,): milli-GPU-seconds that jobs may take, by their limits."""
     areas: Floats = world.line.runtime(rows) * world.line.milli[rows]
@@ -83,9 +115,14 @@ def _areas(world: World, rows: Ints) -> Floats:
 
 def _running(world: World, now: float) -> float:
     """Milli-GPU-seconds that what runs may still take."""
-    columns = world.running.columns
-    left = np.where(np.isinf(columns[:, 2]), UNLIMITED_S, columns[:, 2] - now)
-    return float((columns[:, 1] * np.maximum(left, 0.0)).sum())
+    return float((world.running.columns[:, 1] * _left(world, now)).sum())
+
+
+def _left(world: World, now: float) -> Floats:
+    """(n,): how long what runs may still take (seconds), by number of the gang."""
+    ends = world.running.columns[:, 2]
+    left: Floats = np.maximum(np.where(np.isinf(ends), UNLIMITED_S, ends - now), 0.0)
+    return left
 
 
 class _Latest(NamedTuple):

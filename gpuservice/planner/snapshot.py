@@ -252,17 +252,21 @@ class DueTimes:
     """How long a waiting job waits before it is promised a start. Work is limit x GPUs over all
     GPUs, times ``Snapshot.limit_ratio``: the time that the whole cluster needs for it.
 
-    A gang (more GPUs than the largest node has): ``gang_backlog x S x its share of all GPUs,
-    squared + gang_limit x its own limit``, S the waiting work of jobs no larger than itself when it
-    came. Any other job:
+    A gang (more GPUs than the largest node has):
+    ``S x (gang_least + gang_backlog x P**2 + gang_alike x A**3) + gang_limit x its own limit``.
+    S is the waiting work of jobs no larger than itself when it came and P its share of all GPUs. A
+    says how alike limits are, 0..1: the short ones of what waits over the long ones of what waits
+    and runs. Any other job:
     ``small_backlog x W x W / (W + calm x R) + small_running x R``, W the work that waits now and R
     what is left of the work that runs.
     """
 
-    gang_backlog: float = 1.6
+    gang_least: float = 0.1
+    gang_backlog: float = 1.5
+    gang_alike: float = 8.0
     gang_limit: float = 0.0
     small_backlog: float = 3.0
-    small_running: float = 0.4
+    small_running: float = 0.5
     calm: float = 0.6
 
 

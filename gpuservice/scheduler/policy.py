@@ -12,7 +12,9 @@ def policy_of(conf: cfg.ConfigOpts, *, explain: bool = True) -> Policy:
     """What ``[scheduler]`` says."""
     said = conf.scheduler
     due = DueTimes(
+        gang_least=said.due_gang_least,
         gang_backlog=said.due_gang_backlog,
+        gang_alike=said.due_gang_alike,
         gang_limit=said.due_gang_limit,
         small_backlog=said.due_small_backlog,
         small_running=said.due_small_running,

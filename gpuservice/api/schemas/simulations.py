@@ -88,7 +88,9 @@ _POLICY = record(
     usage_half_life_s=_number(1, 315_360_000),
     **dict.fromkeys(
         (
+            "due_gang_least",
             "due_gang_backlog",
+            "due_gang_alike",
             "due_gang_limit",
             "due_small_backlog",
             "due_small_running",

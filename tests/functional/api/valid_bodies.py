@@ -185,7 +185,7 @@ BODIES: dict[str, Any] = {
                     "lost_s": 600,
                     "defragment": False,
                     "usage_half_life_s": 604800,
-                    "due_gang_backlog": 1.6,
+                    "due_gang_backlog": 1.5,
                     "weight_age": 1000,
                 },
             },

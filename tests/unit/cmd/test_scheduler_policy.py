@@ -22,6 +22,8 @@ OTHER: dict[str, tuple[Any, Policy]] = {
     "backfill_order": ("short_first", Policy(backfill_order="short_first")),
     "due_times": (False, Policy(due=None)),
     "due_gang_backlog": (9.0, Policy(due=DueTimes(gang_backlog=9.0))),
+    "due_gang_least": (9.0, Policy(due=DueTimes(gang_least=9.0))),
+    "due_gang_alike": (9.0, Policy(due=DueTimes(gang_alike=9.0))),
     "due_gang_limit": (9.0, Policy(due=DueTimes(gang_limit=9.0))),
     "due_small_backlog": (9.0, Policy(due=DueTimes(small_backlog=9.0))),
     "due_small_running": (9.0, Policy(due=DueTimes(small_running=9.0))),
