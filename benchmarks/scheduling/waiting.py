@@ -87,6 +87,8 @@ OTHER_SCORE, MEAN_SCORE, AIM_MEAN_SCORE = 1.10, 0.85, 0.70
 AIMS = {("cluster02", 14): 0.80, ("cluster04", 70): 0.80}
 WRONG_LIMITS = {"limits-5x": 1.05, "limits-5x-scattered": 1.25}
 BIG_MAX, LONGEST = 1.3, 1.5
+#: Where preemption has floors, and which.
+PREEMPTED = (("cluster02", 14), ("cluster03", 21), ("cluster04", 70))
 PREEMPTED_MEAN, PREEMPTED_BIG = 0.95, 0.5
 
 
@@ -166,6 +168,8 @@ def judged(trace: str, hosts: int, name: str, run: dict[str, Any], whole: bool) 
         return ratio[figure] is None or ratio[figure] <= bound
 
     if name == "preemption":
+        if not whole or key not in PREEMPTED:
+            return {}
         return {
             f"mean {PREEMPTED_MEAN} x skip": within("mean_over_skip", PREEMPTED_MEAN),
             f"big P90 {PREEMPTED_BIG} x EASY": within("big_p90_over_easy", PREEMPTED_BIG),
