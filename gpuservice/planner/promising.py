@@ -65,7 +65,12 @@ class Promising:
             return
         # Bookings are put behind each other: all of them, in the order of their starts.
         booked = [self.vacate(job_id) for job_id in list(self.state.future.booked.of)]
-        again = [(one.promise.start, one) for one in booked if one is not None]
+        anew = {line.job(row).job_id for row in told}
+        again = [
+            (one.promise.start, one)
+            for one in booked
+            if one is not None and one.promise.job_id not in anew
+        ]
         kept = [(self._promised_start(row), row) for row in told]
         for _, one in sorted([*again, *kept], key=lambda pair: pair[0]):
             if isinstance(one, int):

@@ -310,3 +310,21 @@ def test_a_place_for_several_shares_by_memory_on_one_gpu_is_kept() -> None:
     at.stopping("v", NOW + 10)
     at.finish("v")
     assert {start.job_id for start in at.plan(NOW + 10).starts} >= {"j2"}
+
+
+def test_a_place_that_others_left_is_kept_once_while_higher_tiers_wait() -> None:
+    """The victim waits again in a higher tier: the claim below it stays what it was."""
+    gangs = [running("v", {"n0": [0]}, "calm", priority=500)]
+    queues = (
+        QueueState("queue", ("pool",), cohort="c", nominal={A100: 1000}, preemption="reclaim"),
+        QueueState("calm", ("pool",), cohort="c", nominal={A100: 0}),
+    )
+    nodes = [node("n0", 1)]
+    at = Session(nodes, snapshot(nodes).pools, queues, POLICY)
+    at.start(gangs[0])
+    at.submit(job("j1", priority=100))
+    assert victims(at.plan(NOW)) == ["v"]
+    at.stopping("v", NOW + 10)
+    at.finish("v")
+    at.submit(job("v", queue_id="calm", priority=500, queued_at=0.0, preemptible=True))
+    assert [start.job_id for start in at.plan(NOW + 10).starts] == ["j1"]
