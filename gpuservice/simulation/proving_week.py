@@ -112,7 +112,7 @@ PRIORITY: Mapping[str, int] = {
 
 
 #: How the scheduler is set for such teams, and the grace that jobs have by default.
-POLICY = Policy(preempt=frozenset({"priority", "reclaim"}))
+POLICY = Policy(preempt=frozenset({"priority", "reclaim"}), max_preemptions=10)
 WORLD = World(grace_s=30.0, lost_s=600.0)
 
 
