@@ -13,6 +13,8 @@ import pytest
 from gpuservice.db.engine import create_engine
 from gpuservice.domain.errors import Misconfigured
 
+pytestmark = pytest.mark.services
+
 
 class Refusing:
     """A server of PostgreSQL's protocol that refuses every client with the same words."""
