@@ -78,3 +78,19 @@ def test_of_a_long_line_moved_numbers_share_a_budget(
     other = replace(moved[-1], reasons=(ReasonFact("project_quota", "Quota.", {}),))
     keeper.save([*moved[:-1], other])
     assert codes(store, [rows[-1]]) == ["project_quota"]  # another reason is no moved number
+
+
+def test_between_refreshes_only_news_is_written(store: DatabaseStore) -> None:
+    first, second, third = queued(store, 3)
+    keeper = Explaining(store)
+    assert keeper.lacks(2)
+    keeper.save([waits(first, 1), waits(second, 2)])
+    assert not keeper.lacks(2)
+    assert keeper.lacks(3)
+
+    moved = [waits(first, 5), waits(second, 6, "project_quota"), waits(third, 7)]
+    assert keeper.save(moved, refresh=False) == 2
+    assert codes(store, [second, third]) == ["project_quota", "insufficient_gpus"]
+    kept = store.read(lambda uow: uow.jobs.get(first.id))
+    assert kept is not None and kept.waiting_position == 1
+    assert keeper.save(moved) == 1  # the number that moved
