@@ -60,6 +60,11 @@ class Bookings:
         self.of: dict[str, Booking] = {}
         self.taken: Ints = np.zeros((len(layout.nodes), 2), dtype=np.int64)
 
+    @property
+    def picky(self) -> bool:
+        """Whether anything that is booked needs particular devices."""
+        return any(picks_devices(booking.request) for booking in self.of.values())
+
     def add(self, booking: Booking) -> Iterable[int]:
         """Book; the rows that it is about."""
         self.of[booking.promise.job_id] = booking

@@ -14,16 +14,13 @@ from functools import lru_cache
 import numpy as np
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
-from gpuservice.planner.ledger import NOBODY, Bools, Ints, Ledger
+from gpuservice.planner.ledger import FEW, NOBODY, Bools, Ints, Ledger
 from gpuservice.planner.snapshot import Request
 
 #: More tasks than any gang has: what bounds nothing.
 PLENTY = 1 << 30
 
 Rows = slice | Ints
-
-#: Nodes that are looked at one by one before all are compared at once.
-_LOOKS = 8
 
 #: No row: there are more to look at than that.
 MANY = -1
@@ -181,12 +178,13 @@ class View:
     it counts one at most."""
 
     __slots__ = (
-        "_alone", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen", "_uniform",
-        "project", "rows", "slots",
+        "_alone", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen", "_types",
+        "_uniform", "project", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, request: Request, rows: slice, project: int) -> None:
         self._request = request
+        self._types = frozenset(ledger.layout.types.of(name) for name in request.gpu_types)
         self._seen = -1
         self.rows = rows
         self.project = project
@@ -245,14 +243,31 @@ class View:
             return None if row == MANY else row is not None
         if not self._request.shared or self._request.count > 1 or self._alone:
             return None
-        rows = ledger.with_free(pool)
-        if len(rows) > _LOOKS:
+        there = ledger.with_free(pool)
+        if there is None:
             return None
-        return any(
-            self._host_has_room(ledger, row)
-            and any(device_slots_of(ledger, self._request, row, self.project))
-            for row in rows
-        )
+        for row, cells in there:
+            if self._host_has_room(ledger, row) and self._share_fits(ledger, row, cells):
+                return True
+        return False
+
+    def _share_fits(self, ledger: Ledger, row: int, cells: list[tuple[int, int, int]]) -> bool:
+        """Whether a share fits on any of the devices of a node of which something is free."""
+        request, kinds = self._request, ledger.layout.kinds[row]
+        milli, memory_mib = request.gpu_milli, request.gpu_memory_mib
+        for column, idle, occupant in cells:
+            if occupant not in (NOBODY, self.project):
+                continue
+            kind, size = kinds[column]
+            if memory_mib is not None:
+                milli = -(-1000 * memory_mib // max(size, 1))
+            if (
+                max(milli, 1) <= min(idle, 1000)
+                and size >= request.min_gpu_memory_mib
+                and (not self._types or kind in self._types)
+            ):
+                return True
+        return False
 
     def _host_has_room(self, ledger: Ledger, row: int) -> bool:
         """Whether a node is there and has CPUs and memory for a task, and may have one more."""
@@ -270,7 +285,7 @@ class View:
         for number, row in enumerate(ledger.stacks(pool).tightest(self._request.whole)):
             if self._host_has_room(ledger, row):
                 return row
-            if number == _LOOKS:
+            if number == FEW:
                 return MANY
         return None
 

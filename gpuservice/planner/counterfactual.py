@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuservice.planner.capacity import task_slots
+from gpuservice.planner.capacity import may_fit, task_slots
 from gpuservice.planner.passes import Pass
 from gpuservice.planner.snapshot import PendingJob, Request
 from gpuservice.planner.world import Shape
@@ -65,6 +65,8 @@ def _that_start(state: Pass, job: PendingJob, own: Shape, wanted: bool) -> tuple
         number = state.world.shape(variant.request, job.queue_id, job.project_id)
         shape = state.world.shapes[number]
         if wanted and _falls_back(state, own, shape):
+            continue
+        if not state.world.fits(shape):
             continue
         if state.trial.places(job, shape, variant.request, end).tasks is not None:
             kinds.add(variant.kind)
@@ -167,7 +169,10 @@ def _less_memory(state: Pass, job: PendingJob) -> Iterator[Variant]:
 def _room(state: Pass, job: PendingJob) -> int:
     """How many tasks fit now in one pool: the first count worth a try."""
     return max(
-        (int(slots.clip(max=job.request.count).sum()) for slots in _slots(state, job, job.request)),
+        (
+            int(np.minimum(slots, job.request.count).sum())
+            for slots in _slots(state, job, job.request)
+        ),
         default=0,
     )
 
@@ -177,7 +182,7 @@ def _widest(state: Pass, job: PendingJob) -> int:
     one_gpu = replace(job.request, gpu_milli=1000, vcpus=0, memory_mib=0)
     return max(
         (
-            int(slots.clip(max=job.request.whole).max(initial=0))
+            min(int(slots.max(initial=0)), job.request.whole)
             for slots in _slots(state, job, one_gpu)
         ),
         default=0,
@@ -190,7 +195,8 @@ def _slots(
     world = state.world
     project = world.layout.projects.of(job.project_id)
     for pool in world.pools_of(job.queue_id, job.project_id):
-        yield task_slots(world.ledger, request, world.layout.pool_rows[pool], project)
+        if may_fit(request, world.ledger.most_free(pool)):
+            yield task_slots(world.ledger, request, world.layout.pool_rows[pool], project)
 
 
 def _smaller(amount: int, guess: int) -> Iterator[int]:

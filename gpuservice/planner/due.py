@@ -41,14 +41,14 @@ def due_times(world: World, now: float, times: DueTimes, ratio: float) -> Mappin
     rows = np.flatnonzero(line.live)
     if not rows.size:
         return {}
-    gang = np.array([shape.gang for shape in world.shapes], dtype=np.bool_)[line.shape[rows]]
+    gang = world.columns.gang.take(line.shape.take(rows))
     areas = _areas(world, rows)
     worth = ratio / (1000.0 * world.gpus)
-    small = rows[~gang]
-    line.due[small] = line.queued[small] + _wait_of_small(
+    small = rows.take(np.flatnonzero(~gang))
+    line.due[small] = line.queued.take(small) + _wait_of_small(
         worth * float(areas.sum()), worth * _running(world, now), times
     )
-    gangs = rows[gang]
+    gangs = rows.take(np.flatnonzero(gang))
     fresh = line.in_order(gangs[np.isnan(line.due[gangs])])
     if not fresh.size:
         return {}
@@ -109,8 +109,7 @@ def _quantile(values: Floats, weights: Floats, part: float) -> float:
 
 def _areas(world: World, rows: Ints) -> Floats:
     """(n,): milli-GPU-seconds that jobs may take, by their limits."""
-    areas: Floats = world.line.runtime(rows) * world.line.milli[rows]
-    return areas
+    return world.line.area.take(rows)
 
 
 def _running(world: World, now: float) -> float:

@@ -212,7 +212,7 @@ class WaitingLine(Sequence[Waiting]):
             job.preemptible,  # only such a job may borrow
             job.job_id if job.job_id in self._promised or job.deadline is not None else None,
             # What promises and reservations allow depends on when a job would end.
-            state.world.limit_of(job) if state.future.promises or state.reserved else None,
+            state.world.limit_of(job) if self._promised or state.reserved else None,
         )
         if key not in self._changes_of:
             if self._tested >= state.policy.counterfactuals and state.policy.focus is None:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuservice.planner.building import build
 from gpuservice.planner.capacity import Candidates, candidates, task_slots
-from gpuservice.planner.ledger import NOBODY, Ledger, build
+from gpuservice.planner.ledger import NOBODY, Ledger
 from gpuservice.planner.placement import place
 from gpuservice.planner.snapshot import DeviceState, NodeState, PoolState, Request
 

@@ -116,16 +116,19 @@ class Guards:
         devices); None where counting says all there is to say."""
         if not (request.whole or request.shared) or end <= self._pools.get(where.pool, FOREVER):
             return None
+        late = self._late(where.rows, slots, end)
+        if not late.size:
+            return None
         picky = picks_devices(request)
-        uncounted = self._uncounted(where.rows, 1 if request.shared else WHOLE)
-        if not (request.shared or picky or self._mixed or uncounted.any()):
+        uncounted = self._uncounted(late + where.rows.start, 1 if request.shared else WHOLE)
+        if not (request.shared or picky or self._mixed or True in uncounted):
             return None
         found = self.within(where.pool, where.rows, slots, request, where.project, end)
         host = self._within(where.pool, where.rows, slots, (0, request), where.project, end)
         looked: dict[int, list[int]] = {}
-        for at in self._late(where.rows, slots, end).tolist():
+        for at, longer in zip(late.tolist(), uncounted, strict=True):
             row = where.rows.start + at
-            more = picky or uncounted[at] or row in self._mixed or (request.shared and found[at])
+            more = picky or longer or row in self._mixed or (request.shared and found[at])
             if host[at] <= found[at] or not more:
                 continue
             looked[row] = self._by_device(row, request, where.project, end, picky)
@@ -135,13 +138,13 @@ class Guards:
             found[at] = min(int(host[at]), room)
         return (found, looked) if looked else None
 
-    def _uncounted(self, rows: slice, least: int) -> Bools:
+    def _uncounted(self, rows: Ints, least: int) -> list[bool]:
         """(n,): on which nodes a device has so much room (milli-GPUs) that not everything booked
         there counts on: one that is shared for longer, or was given back in a trial of who might
         go."""
         longer = self._present.free_at[rows] > self.first[rows, None]
         uncounted: Bools = longer & (self._ledger.free[rows] >= least)
-        return np.asarray(uncounted.any(axis=1))
+        return [True in devices for devices in uncounted.tolist()]
 
     def _by_device(
         self, row: int, request: Request, project: int, end: float, picky: bool

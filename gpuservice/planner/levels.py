@@ -33,6 +33,7 @@ class Levels:
         self._kept_paths: Ints = np.zeros((0, 4), dtype=np.int64)
         self._kept_weights = np.zeros(0)
         self.queues: list[int] = []
+        self._queue_ids: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._weights)
@@ -65,7 +66,12 @@ class Levels:
         number = self._number((queue_id,), queue_id)
         if not self.queues or number > self.queues[-1]:
             self.queues.append(number)
+            self._queue_ids[number] = queue_id
         return number
+
+    def queue_id(self, level: int) -> str:
+        """The queue of a level that is one's."""
+        return self._queue_ids[level]
 
     @property
     def paths(self) -> Ints:

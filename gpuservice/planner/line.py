@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +21,17 @@ CLAIMED = float("-inf")
 
 _FIRST = 64
 
+#: What is a small number where many are sorted.
+_SMALL = 65535
+
 #: Of a job: (number of its shape, number of its share of the queue).
 Place = tuple[int, int]
 
 
 class Line:
     """Columns by row; a row is given again when its job is gone. Nothing depends on rows.
+
+    ``runtimes``: the limit as a number that there always is; ``area``: that times milli-GPUs.
 
     :param place: the shape and the share (queue, project, user) of a job; ``limit``: its limit.
     """
@@ -58,6 +63,8 @@ class Line:
             self.share: Ints = ints
             self.limit: Floats = reals
             self.milli: Floats = reals
+            self.runtimes: Floats = reals
+            self.area: Floats = reals
             self.elements: Ints = ints
             self.due: Floats = reals
             self.promised: Floats = reals
@@ -72,6 +79,8 @@ class Line:
             ("share", 0, np.int64),
             ("limit", 0, np.float64),
             ("milli", 0, np.float64),
+            ("runtimes", 0, np.float64),
+            ("area", 0, np.float64),
             ("elements", 0, np.int64),
             ("due", 0, np.float64),
             ("promised", FOREVER, np.float64),
@@ -105,7 +114,9 @@ class Line:
         limit = self._limit(job)
         self.limit[row] = FOREVER if limit is None else limit
         each = request.gpu_milli if request.gpu_memory_mib is None else 1000
-        self.milli[row] = each * request.count
+        self.milli[row] = milli = each * request.count
+        self.runtimes[row] = runtime = UNLIMITED_S if limit is None else max(float(limit), 1.0)
+        self.area[row] = runtime * milli
         self.due[row] = np.nan if job.due is None else job.due
         self.promised[row] = _rank(job)
         self.deadline[row] = FOREVER if job.deadline is None else job.deadline
@@ -161,7 +172,7 @@ class Line:
         if len(rows) < 2:
             return rows
         columns = (self.sequence[rows], self.queued[rows], *reversed(keys))
-        ordered = rows[np.lexsort(columns)]
+        ordered = rows[_sorted(columns)]
         same = (np.diff(self.queued[ordered]) == 0) & (np.diff(self.sequence[ordered]) == 0)
         if same.any():
             order = {row: at for at, row in enumerate(rows.tolist())}
@@ -174,8 +185,16 @@ class Line:
 
     def runtime(self, rows: Ints) -> Floats:
         """Limits of jobs (seconds), a number for each."""
-        limits = self.limit[rows]
-        return np.where(limits == FOREVER, UNLIMITED_S, np.maximum(limits, 1.0))
+        return self.runtimes.take(rows)
+
+
+def _sorted(columns: Sequence[NDArray[np.generic]]) -> Ints:
+    """Places by columns, the last the most important. Small numbers are sorted by their digits."""
+    most = columns[-1]
+    if most.dtype == np.int64 and int(most.min()) >= 0 and int(most.max()) <= _SMALL:
+        order = np.lexsort(columns[:-1])
+        return order[np.argsort(most[order].astype(np.uint16), kind="stable")]
+    return np.lexsort(columns)
 
 
 def distinct(numbers: Ints) -> list[int]:

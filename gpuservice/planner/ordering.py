@@ -29,9 +29,11 @@ def backfill_key(line: Line, rows: Ints, now: float, policy: Policy) -> Floats |
     if policy.backfill_order == "area_slowdown":
         limits = line.runtime(rows)
         first = FIRST_SHARE * float(limits.mean()) if rows.size else 0.0
-        waited = now - line.queued[rows] + first
-        area: Floats = limits * np.maximum(line.milli[rows], 1.0)
-        return -waited / area
+        waited = now - line.queued.take(rows) + first
+        # Who asks for no GPU counts as if he asked for the least part of one.
+        area = np.maximum(line.area.take(rows), limits)
+        key: Floats = -waited / area
+        return key
     return None
 
 
@@ -56,20 +58,45 @@ def multifactor_key(
     return -total
 
 
-def in_line(line: Line, rows: Ints, key: Floats | None, fair: FairShare | None) -> Iterator[int]:
+class Order:
+    """The order of a line by shares and a key that stays as it is for a pass: who is asked about
+    again needs not be put in order again."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._known: Ints = np.zeros(0, dtype=np.int64)
+
+    def by_share(self, rows: Ints, key: Floats | None) -> Ints:
+        """Rows by share, in each by the key, then as they come."""
+        line = self._line
+        asked = np.zeros(len(line.live), dtype=np.bool_)
+        asked[rows] = True
+        ordered = self._known[asked[self._known]]
+        if len(ordered) < len(rows):
+            keys = () if key is None else (key,)
+            ordered = line.in_order(rows, line.share.take(rows), *keys)
+            self._known = ordered
+        return ordered
+
+
+def in_line(
+    line: Line, rows: Ints, key: Floats | None, fair: FairShare | None, order: Order | None = None
+) -> Iterator[int]:
     """Rows in order. With ``fair`` the turn goes round among shares of queues; what is started
-    between two steps counts at once."""
-    keys = () if key is None else (key,)
+    between two steps counts at once.
+
+    :param order: the order by this very key, as far as it is known.
+    """
     if not len(rows):
         return
     if fair is None:
-        yield from line.in_order(rows, *keys).tolist()
+        yield from line.in_order(rows, *(() if key is None else (key,))).tolist()
         return
-    shares = line.share[rows]
-    if (shares == shares[0]).all():
-        yield from line.in_order(rows, *keys).tolist()
+    ordered = (order or Order(line)).by_share(rows, key)
+    if line.share[ordered[0]] == line.share[ordered[-1]]:
+        yield from ordered.tolist()
         return
-    yield from Turns(line, line.in_order(rows, shares, *keys), fair).rows()
+    yield from Turns(line, ordered, fair).rows()
 
 
 class Positions:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuservice.planner.ledger import Floats, Ints
+from gpuservice.planner.levels import QUEUE
+from gpuservice.planner.line import distinct
 
 if TYPE_CHECKING:
     from gpuservice.planner.passes import Pass
@@ -22,54 +24,48 @@ if TYPE_CHECKING:
 MOST_HEADS = 4
 
 
-def give_owed(state: Pass, rows: Ints, key: Floats | None) -> Ints:
+def give_owed(state: Pass, rows: Ints, key: Floats | None) -> list[int]:
     """Start the heads of queues that are owed, or promise them a start.
 
     :param key: the order inside a queue (None: the line's).
-    :returns: the places among ``rows`` of those that were not tried.
+    :returns: the places among ``rows`` of those that were tried.
     """
-    policy, line = state.policy, state.world.line
-    everything = np.arange(len(rows))
+    policy, line, levels = state.policy, state.world.line, state.world.levels
     if policy.order != "fair" or policy.due is None or not policy.backfill or not policy.promises:
-        return everything
-    queue_of = _queues(state, line.share[rows])
-    names = sorted(set(queue_of.values()))
-    if len(names) < 2:
-        return everything
-    place_of = {name: at for at, name in enumerate(names)}
-    number_of = np.zeros(len(state.world.shares), dtype=np.int64)
-    for share, name in queue_of.items():
-        number_of[share] = place_of[name]
-    numbers = number_of[line.share[rows]]
-    levels = np.array([state.world.levels.queue(name) for name in names], dtype=np.int64)
-    left = np.ones(len(rows), dtype=np.bool_)
+        return []
+    shares = line.share.take(rows)
+    level_of = levels.paths[:, QUEUE]
+    waiting = distinct(level_of[distinct(shares)]) if rows.size else []
+    if len(waiting) < 2:
+        return []
+    tried: list[int] = []
     passed: list[int] = []
-    while len(passed) < min(MOST_HEADS, len(names)):
-        usage = state.fair.all_per_weight()[levels]
+    while len(passed) < min(MOST_HEADS, len(waiting)):
+        usage = state.fair.all_per_weight()[waiting]
         most = float(usage.max())
         usage[passed] = np.inf
-        at = int(usage.argmin())
-        least = float(usage[at])
-        of_queue = np.flatnonzero(left & (numbers == at))
+        least = float(usage.min())
+        at = min(
+            np.flatnonzero(usage == least).tolist(), key=lambda at: levels.queue_id(waiting[at])
+        )
+        mine = level_of == waiting[at]
+        of_queue = np.flatnonzero(mine[shares])
+        if tried:
+            of_queue = of_queue[~np.isin(of_queue, tried)]
         if not of_queue.size:
             passed.append(at)
             continue
         place = _first(state, rows, of_queue, key)
         row = int(rows[place])
-        if least + state.fair.cost(names[at], line.milli[row], line.limit[row]) >= most:
+        name = levels.queue_id(waiting[at])
+        if least + state.fair.cost(name, line.milli[row], line.limit[row]) >= most:
             break
-        left[place] = False
+        tried.append(place)
         before = len(state.starts)
         state.front(row)
         if len(state.starts) == before:
             passed.append(at)
-    return np.flatnonzero(left)
-
-
-def _queues(state: Pass, shares: Ints) -> dict[int, str]:
-    """Share -> its queue, of those that wait."""
-    counts = np.bincount(shares, minlength=1)
-    return {share: state.world.shares[share].queue_id for share in np.flatnonzero(counts).tolist()}
+    return tried
 
 
 def _first(state: Pass, rows: Ints, places: Ints, key: Floats | None) -> int:

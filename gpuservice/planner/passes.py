@@ -21,7 +21,7 @@ from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.line import CLAIMED, distinct
-from gpuservice.planner.ordering import backfill_key, in_line, multifactor_key
+from gpuservice.planner.ordering import Order, backfill_key, in_line, multifactor_key
 from gpuservice.planner.owed import give_owed
 from gpuservice.planner.placement import Tasks
 from gpuservice.planner.plan_types import Start
@@ -72,6 +72,7 @@ class Pass:
     preempting: Preempting = field(init=False)
     promising: Promising = field(init=False)
     failed: dict[_Alike, tuple[float, str]] = field(default_factory=dict)
+    _due_order: Order = field(init=False)
     blocked_groups: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,6 +84,7 @@ class Pass:
         self.trial = Trial(world, self.future, self.reserved, self.taken)
         self.preempting = Preempting(self)
         self.promising = Promising(self)
+        self._due_order = Order(world.line)
         self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
 
     # -- the line ----------------------------------------------------------------------------
@@ -93,14 +95,15 @@ class Pass:
         rows = self._eligible()
         if not rows.size:
             return
-        promised = rows[self.world.line.promised[rows] < FOREVER]
+        promised = _those(rows, self.world.line.promised.take(rows) < FOREVER)
         self.promising.keep_all(promised)
         if self.policy.order == "multifactor":
             self._tier(rows)
             return
-        tiers, line = self.world.line.tier[rows], self.world.line
+        line = self.world.line
+        tiers = line.tier.take(rows)
         for tier in distinct(tiers)[::-1]:
-            here = rows[tiers == tier]
+            here = _those(rows, tiers == tier)
             self._tier(here, promised[line.tier[promised] < tier])
             if (tiers < tier).any():
                 self.promising.note_unpromised(here)
@@ -108,16 +111,16 @@ class Pass:
     def _eligible(self) -> Ints:
         """Rows of jobs that may start: not blocked, queue open, deadline within reach."""
         world, line = self.world, self.world.line
-        rows = np.flatnonzero(line.live)
-        open_share = world.open_shares
-        if rows.size and not open_share.all():
-            rows = rows[open_share[line.share[rows]]]
-        late = self.now + line.limit[rows] > line.deadline[rows]
+        live = line.live
+        if not world.open_shares.all():
+            live = live.copy()
+            live[live] = world.open_shares[line.share[live]]
+        late = live & (self.now + line.limit > line.deadline)
         if late.any():
-            for row in rows[late].tolist():
+            for row in np.flatnonzero(late).tolist():
                 self.words[row] = Reason.DEADLINE_UNREACHABLE
-            rows = rows[~late]
-        return rows
+            live = live & ~late
+        return np.flatnonzero(live)
 
     def _tier(self, rows: Ints, below: Ints = NOBODY_BELOW) -> None:
         """One tier: first who holds a promise: it starts, at once if that delays no other promise,
@@ -125,12 +128,14 @@ class Pass:
         promises to lower tiers (the rows ``below``) do not bind: when those were given, nobody
         waited here without one, so who does has come since."""
         line, policy = self.world.line, self.policy
-        holds = line.promised[rows] < FOREVER
+        promised = line.promised.take(rows)
+        holds = promised < FOREVER
         if holds.any() and policy.backfill:
-            for row in line.in_order(rows[holds], line.promised[rows[holds]]).tolist():
+            holders = _those(rows, holds)
+            for row in line.in_order(holders, line.promised[holders]).tolist():
                 self.promising.holder(row)
             # What others go for is one element: the rest of an array waits like everybody.
-            rows = rows[~holds | self._arrays_claimed(rows)]
+            rows = _those(rows, ~holds | self._arrays_claimed(rows, promised == CLAIMED))
         for row in below.tolist():
             if not line.job(row).claimed:  # places for which others went are nobody else's
                 self.promising.vacate(line.job(row).job_id)
@@ -142,18 +147,21 @@ class Pass:
         line, policy = self.world.line, self.policy
         key = self._line_key(rows)
         if policy.due is not None and policy.backfill:
-            due = line.due[rows] <= self.now
-            front = rows[due]
-            left = self._until_promises_are_given(front, self._in_line(front, line.due[front]))
+            due = line.due.take(rows) <= self.now
+            front = _those(rows, due)
+            left = self._until_promises_are_given(front, self._due_in_line(front))
             self._behind(left, line.due[left])
-            rows = rows[~due]
+            rows = _those(rows, ~due)
         elif policy.promises or not policy.backfill:
             rows = self._until_promises_are_given(rows, self._in_line(rows, key))
         order = backfill_key(line, rows, self.now, policy)
         if order is None:
             order = self._line_key(rows)
-        left = give_owed(self, rows, order)
-        self._behind(rows[left], None if order is None else order[left])
+        tried = give_owed(self, rows, order)
+        if tried:
+            rows = np.delete(rows, tried)
+            order = None if order is None else np.delete(order, tried)
+        self._behind(rows, order)
 
     def of(self, row: int) -> tuple[PendingJob, Shape]:
         """The job and the shape of a row."""
@@ -166,17 +174,17 @@ class Pass:
         if policy.order == "multifactor":
             yield from self._in_line(rows, self._line_key(rows))
             return
-        tiers = line.tier[rows]
+        tiers = line.tier.take(rows)
         for tier in distinct(tiers)[::-1]:
-            rest = rows[tiers == tier]
-            holds = line.promised[rest] < FOREVER
-            held = rest[holds]
+            rest = _those(rows, tiers == tier)
+            holds = line.promised.take(rest) < FOREVER
+            held = _those(rest, holds)
             yield from line.in_order(held, line.promised[held]).tolist()
-            rest = rest[~holds]
+            rest = _those(rest, ~holds)
             if policy.due is not None and policy.backfill:
-                due = line.due[rest] <= self.now
-                yield from self._in_line(rest[due], line.due[rest[due]])
-                rest = rest[~due]
+                due = line.due.take(rest) <= self.now
+                yield from self._due_in_line(_those(rest, due))
+                rest = _those(rest, ~due)
             yield from self._in_line(rest, None)
 
     def _line_key(self, rows: Ints) -> Key | None:
@@ -190,10 +198,16 @@ class Pass:
         fair = self.fair if self.policy.order == "fair" else None
         return in_line(self.world.line, rows, key, fair)
 
+    def _due_in_line(self, rows: Ints) -> Iterator[int]:
+        """Rows of jobs that are due, in order; due times are as they are for a pass."""
+        fair = self.fair if self.policy.order == "fair" else None
+        line = self.world.line
+        return in_line(line, rows, line.due.take(rows), fair, self._due_order)
+
     def _until_promises_are_given(self, rows: Ints, ordered: Iterator[int]) -> Ints:
         """The front of the line as long as promises are left for any of it; the rest."""
         shapes = self.world.shapes
-        numbers = distinct(self.world.line.shape[rows])
+        numbers = distinct(self.world.line.shape.take(rows))
         wanted = {self.promising.budget(shapes[number])[0]: shapes[number] for number in numbers}
         done: list[int] = []
         for row in ordered:
@@ -202,19 +216,21 @@ class Pass:
                 break
             done.append(row)
             self.front(row)
-        return rows[~np.isin(rows, np.array(done, dtype=np.int64))]
+        return np.delete(rows, np.searchsorted(rows, np.array(done, dtype=np.int64)))
 
     def _behind(self, rows: Ints, key: Key | None) -> None:
         """Those without a promise, as far as anything of their shape might fit."""
         line, world = self.world.line, self.world
         if not rows.size:
             return
-        shapes = line.shape[rows]
+        shapes = line.shape.take(rows)
         fits = np.zeros(len(world.shapes), dtype=np.bool_)
         for number in world.may_fit(np.array(distinct(shapes), dtype=np.int64)):
             fits[number] = world.fits(world.shapes[number])
-        hopeful = fits[shapes] | self.preempting.may(rows)
-        rows = rows[hopeful]
+        hopeful = fits.take(shapes)
+        if self.policy.preempt:
+            hopeful |= self.preempting.may(rows)
+        rows = _those(rows, hopeful)
         ordered = self._in_line(rows, None if key is None else key[hopeful])
         if self.policy.preempt:
             for row in ordered:
@@ -249,14 +265,13 @@ class Pass:
             self.blocked_groups.add(self.world.pool_group(shape))
         return True
 
-    def _arrays_claimed(self, rows: Ints) -> Bools:
+    def _arrays_claimed(self, rows: Ints, claimed: Bools) -> Bools:
         """(n,): of whose elements others go for one, and more wait."""
         line = self.world.line
-        first: Bools = line.promised[rows] == CLAIMED
-        first[first] = [
-            line.job(row).elements > self.begun.get(row, 0) for row in rows[first].tolist()
+        claimed[claimed] = [
+            line.job(row).elements > self.begun.get(row, 0) for row in rows[claimed].tolist()
         ]
-        return first
+        return claimed
 
     def consider(self, row: int, front: bool = False) -> str | None:
         """Start as many elements as may and can start; in one word why the rest waits."""
@@ -335,3 +350,8 @@ class Pass:
         """The world as it was before the pass."""
         self.taken.undo()
         self.world.ledger.undo()
+
+
+def _those(rows: Ints, chosen: Bools) -> Ints:
+    """The rows that are chosen."""
+    return rows.take(np.flatnonzero(chosen))

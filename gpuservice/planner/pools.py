@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gpuservice.planner.building import build
 from gpuservice.planner.capacity import candidates
 from gpuservice.planner.feasibility import new_nodes
-from gpuservice.planner.ledger import Ledger, build
+from gpuservice.planner.ledger import Ledger
 from gpuservice.planner.placement import place
 from gpuservice.planner.snapshot import PendingJob, PoolState, Request
 

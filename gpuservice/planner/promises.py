@@ -15,7 +15,8 @@ import numpy as np
 
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.bookings import Booking, Bookings, picks_devices
-from gpuservice.planner.capacity import Candidates, right_kind, share_milli
+from gpuservice.planner.capacity import Candidates, share_milli
+from gpuservice.planner.device_times import DeviceTimes
 from gpuservice.planner.first_moment import first
 from gpuservice.planner.guards import Guards, Reserved
 from gpuservice.planner.holds import ALREADY, FOREVER, Holdings, Present, holds_by_row
@@ -38,7 +39,7 @@ class Future:
         self.booked = Bookings(ledger.layout)
         self._begun: list[tuple[Tasks, float, int]] = []
         self.present = Present(now, holdings)
-        self._behind: Floats = self.present.free_at.copy()  # with bookings
+        self._behind = DeviceTimes(ledger, self.present.free_at.copy())  # with bookings
         self._releases = Releases(ledger, self.present)
         self.guards = Guards(ledger, self.present, self.booked)
 
@@ -81,8 +82,8 @@ class Future:
                     rows.append(row)
                     columns.append(column)
                     ends.append(end)
-        for times in (self.present.free_at, self._behind):
-            np.maximum.at(times, (rows, columns), ends)
+        np.maximum.at(self.present.free_at, (rows, columns), ends)
+        self._behind.hold(rows, columns, ends)
         for row in touched:
             self._releases.forget(row)
         self._changed([row for row in touched if row in self.booked.uses])
@@ -105,17 +106,17 @@ class Future:
             if any(use.shares or use.whole_node for use in uses):
                 devices = self.guards.devices(row)
                 devices.settle(self.booked.by_start(row))
-                self._behind[row] = devices.until
+                self._behind.set(row, devices.until)
                 continue
             if all(use.gpus >= width for use in uses):  # whole nodes: nothing to choose
                 end = max((use.end for use in uses), default=ALREADY)
-                self._behind[row] = np.maximum(free_at[row], end)
+                self._behind.set(row, np.maximum(free_at[row], end))
                 continue
             behind = free_at[row].copy()
             for use in self.booked.by_start(row):
                 first = np.argsort(behind, kind="stable")[: use.gpus]
                 behind[first] = np.maximum(behind[first], use.end)
-            self._behind[row] = behind
+            self._behind.set(row, behind)
         self.guards.changed(rows)
 
     def book(self, promise: Promise, request: Request, told: bool = True) -> None:
@@ -181,8 +182,7 @@ class Future:
         if request.required and request.within == "link_group" and promise.tasks[0].devices:
             cell = self.ledger.layout.device_cell.get(promise.tasks[0].devices[0][0])
             group = None if cell is None else int(self.ledger.layout.device_group[cell])
-        free_at = self._device_times(request, where)
-        times = self._task_times(request, where, self._of_group(free_at, where, group), most)
+        times = self._task_times(request, where, self._soonest(request, where, group), most)
         start = FOREVER
         if times.shape[1] >= most:
             times = np.maximum(times, self.now)
@@ -236,7 +236,7 @@ class Future:
         self._catch_up()
         best: tuple[float, Tasks] | None = None
         for one in where:
-            if one.most < job.request.min_count:
+            if one.most < job.request.min_count or self._behind.nowhere(job.request, one):
                 continue
             found = self._in_pool(job, one, runtime)
             if found is not None and (best is None or found[0] < best[0]):
@@ -249,11 +249,10 @@ class Future:
         request, count = job.request, job.request.min_count
         most = min(request.count, where.most)
         level = request.within if request.required else None
-        free_at = self._device_times(request, where)
         groups = self._group_numbers(where) if level == "link_group" else (None,)
         best: tuple[float, list[tuple[int, int]], int | None] | None = None
         for group in groups:
-            times = self._task_times(request, where, self._of_group(free_at, where, group), most)
+            times = self._task_times(request, where, self._soonest(request, where, group), most)
             times = np.maximum(times, self.now + 1)
             times = self._clear_of_whole_nodes(request, where, times, runtime)
             times = self._clear_of_reservations(job, where, times, runtime)
@@ -263,26 +262,19 @@ class Future:
         if best is None:
             return None
         start, pieces, group = best
-        return start, self._tasks(request, where, free_at, pieces, group)
-
-    def _device_times(self, request: Request, where: Candidates) -> Floats:
-        """(n, D): when each device of the right kind is wholly free."""
-        rows = where.rows
-        fit = right_kind(self.ledger, request, rows)
-        if request.gpu_memory_mib is not None:
-            fit = fit & (share_milli(self.ledger, request, rows) <= 1000)
-        times = np.where(fit, self._behind[rows], FOREVER)
-        times[~self.ledger.ready[rows]] = FOREVER
-        return times
+        return start, self._tasks(request, where, pieces, group)
 
     def _group_numbers(self, where: Candidates) -> Sequence[int]:
         groups = self.ledger.layout.device_group[where.rows]
         return range(int(groups.max(initial=NOBODY)) + 1)
 
-    def _of_group(self, times: Floats, where: Candidates, group: int | None) -> Floats:
+    def _soonest(self, request: Request, where: Candidates, group: int | None) -> Floats:
+        """(n, D): when devices of the right kind are wholly free, those of each node in order."""
         if group is None:
-            return times
-        return np.where(self.ledger.layout.device_group[where.rows] == group, times, FOREVER)
+            return self._behind.soonest(request, where)
+        here = self.ledger.layout.device_group[where.rows] == group
+        times = self._behind.of_kind(request, where.rows)
+        return np.sort(np.where(here, times, FOREVER), axis=1)
 
     def _domains(self, where: Candidates, level: str | None) -> Ints | None:
         if level in (None, "node", "link_group"):
@@ -290,18 +282,18 @@ class Future:
         return self.ledger.layout.domains[str(level)][where.rows]
 
     def _task_times(
-        self, request: Request, where: Candidates, free_at: Floats, count: int
+        self, request: Request, where: Candidates, soonest: Floats, count: int
     ) -> Floats:
         """(n, J): when each node holds 1, 2, ... J tasks, J at most ``count``."""
-        nodes, width = free_at.shape
+        nodes, width = soonest.shape
         if request.whole:
             most = min(count, width // request.whole)
-            times = np.sort(free_at, axis=1)[:, request.whole - 1 :: request.whole][:, :most]
+            times = soonest[:, request.whole - 1 :: request.whole][:, :most]
         elif request.shared:
             each = 1
             if request.gpu_memory_mib is None:
                 each = min(count, 1000 // request.gpu_milli)
-            times = np.sort(np.repeat(free_at, each, axis=1), axis=1)[:, :count]
+            times = np.repeat(soonest[:, :count], each, axis=1)[:, :count]
         else:
             times = np.full((nodes, min(count, MAX_TASKS_PER_NODE)), ALREADY)
             times[~self.ledger.ready[where.rows]] = FOREVER
@@ -312,6 +304,8 @@ class Future:
     ) -> Floats:
         """Who needs particular devices, and others, are not on one node at one time."""
         picky = picks_devices(request)
+        if not (picky or self.booked.picky):
+            return times
         for row, uses in self.booked.uses.items():
             if where.rows.start <= row < where.rows.stop:
                 at = row - where.rows.start
@@ -339,16 +333,16 @@ class Future:
         self,
         request: Request,
         where: Candidates,
-        free_at: Floats,
         pieces: list[tuple[int, int]],
         group: int | None,
     ) -> Tasks:
         """The tasks on the devices that are free first."""
         layout = self.ledger.layout
-        milli = share_milli(self.ledger, request, where.rows) if request.shared else None
+        rows = where.rows.start + np.array([at for at, _ in pieces], dtype=np.int64)
+        milli = share_milli(self.ledger, request, rows) if request.shared else None
+        free_at = self._behind.of_kind(request, rows)
         tasks: list[TaskPlacement] = []
-        for at, count in pieces:
-            row = where.rows.start + at
+        for at, (row, (_, count)) in enumerate(zip(rows.tolist(), pieces, strict=True)):
             times = free_at[at]
             if group is not None:
                 times = np.where(layout.device_group[row] == group, times, FOREVER)

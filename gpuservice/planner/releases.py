@@ -44,15 +44,19 @@ class Releases:
         rows = where.rows
         times = np.full((rows.stop - rows.start, most), ALREADY)
         taken = booked.taken[rows]
-        for number in range(1, most + 1):
-            for need, free in (
-                (request.vcpus * number, released.cpus - taken[:, :1]),
-                (request.memory_mib * number, released.memory - taken[:, 1:]),
-                (number, released.tasks),
-            ):
-                if need and int(free[:, 0].min(initial=need)) < need:
-                    column = times[:, number - 1]
-                    times[:, number - 1] = np.maximum(column, _when(free >= need, released.ends))
+        for each, free, held in (
+            (request.vcpus, released.cpus, taken[:, 0]),
+            (request.memory_mib, released.memory, taken[:, 1]),
+            (1, released.tasks, None),
+        ):
+            if not each or not len(free):
+                continue
+            # Mostly there is enough on each node as it is: nothing else has to be looked at.
+            least = int((free[:, 0] if held is None else free[:, 0] - held).min())
+            for number in range(max(least // each, 0) + 1, most + 1):
+                left = free if held is None else free - held[:, None]
+                when = _when(left >= each * number, released.ends)
+                times[:, number - 1] = np.maximum(times[:, number - 1], when)
         if self._ledger.layout.alone[where.pool]:
             self._alone(times, where, released, booked)
         return times

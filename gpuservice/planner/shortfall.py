@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gpuservice.planner.capacity import (
     Candidates,
     View,
     fitting_devices,
+    may_fit,
     usable,
 )
 from gpuservice.planner.ledger import NOBODY
@@ -51,7 +53,11 @@ class Shortfall:
         self.shape = shape
         self.ledger = state.world.ledger
         self.where = shape_candidates(state, job, shape)
-        self.quota_where = state.trial.within_quota(job, shape)
+
+    @cached_property
+    def quota_where(self) -> Sequence[Candidates]:
+        """Where quotas have room for the job."""
+        return self.state.trial.within_quota(self.job, self.shape)
 
     def numbers(self) -> dict[str, Any]:
         """Needed, free in all pools, and the largest gang (in GPUs) that fits one pool now; by
@@ -78,8 +84,11 @@ class Shortfall:
         return found
 
     def _pool_numbers(self, view: View, where: Candidates) -> tuple[int, int]:
-        slots = view.fresh(self.ledger, where.pool).clip(max=self.job.request.count)
-        return self._free(where), min(int(slots.sum()), self.job.request.count)
+        request = self.job.request
+        if not may_fit(request, self.ledger.most_free(where.pool)):
+            return self._free(where), 0
+        slots = np.minimum(view.fresh(self.ledger, where.pool), request.count)
+        return self._free(where), min(int(slots.sum()), request.count)
 
     def _free(self, where: Candidates) -> int:
         """Milli-GPUs that are free in a pool on devices that the job takes."""
@@ -113,7 +122,7 @@ class Shortfall:
         bare = _bare(request)
         if bare != request and self._fits(bare):
             return _CPUS_OR_MEMORY
-        if bool((MAX_TASKS_PER_NODE - self.ledger.tasks >= request.count).all()):
+        if int(self.ledger.tasks.max(initial=0)) <= MAX_TASKS_PER_NODE - request.count:
             return None
         roomy = self.ledger.boundless()
         if place(roomy, request, self.quota_where) is not None:
@@ -127,6 +136,9 @@ class Shortfall:
         return {"lacking": self.lacking() or _BOTH}
 
     def _fits(self, request: Request) -> bool:
+        # Mostly too little is free for it anywhere, whatever quotas say.
+        if not any(may_fit(request, self.ledger.most_free(one.pool)) for one in self.where):
+            return False
         return place(self.ledger, request, self.quota_where) is not None
 
     def _down(self) -> bool:
@@ -139,7 +151,7 @@ class Shortfall:
 
     def _apart(self) -> bool:
         """Whether the job would fit if tasks of several projects could be on one node."""
-        if not bool(self.ledger.layout.isolation_node.any()):
+        if not any(self.ledger.layout.alone.values()):
             return False
         ledger = self.ledger.copy()
         ledger.occupant = np.full_like(ledger.occupant, NOBODY)
@@ -252,4 +264,6 @@ def impossible_variants(request: Request) -> tuple[tuple[str, Request, Numbers],
 
 
 def _bare(request: Request) -> Request:
+    if not (request.vcpus or request.memory_mib):
+        return request
     return replace(request, vcpus=0, memory_mib=0)

@@ -155,21 +155,31 @@ class Trial:
     ) -> tuple[list[Option], str]:
         """The pools where quota lets it start, with their slots; why others are missing."""
         world = self.world
-        options: list[Option] = []
-        word = ""
         project = world.layout.projects.of(job.project_id)
-        unlimited = self.unlimited_by_quota(job)
-        for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
-            most = where.most
-            if not unlimited:
-                most, limit = self.most_tasks(job, shape, number, end)
-                if most < request.count:
-                    word = limit
-                if most < request.min_count:
-                    continue
-            slots = view.fresh(world.ledger, where.pool)
+        pools, word = self._pools(job, shape, request, end)
+        options: list[Option] = []
+        for number, most in pools:
+            where = shape.where[number]
+            slots = shape.views[number].fresh(world.ledger, where.pool)
             options.append(Option(Candidates(where.pool, where.rows, project, most), slots))
         return options, word
+
+    def _pools(
+        self, job: PendingJob, shape: Shape, request: Request, end: float
+    ) -> tuple[list[tuple[int, int]], str]:
+        """(number of a pool where quota lets it start, tasks that it lets it have there), and why
+        others are missing."""
+        if self.unlimited_by_quota(job):
+            return [(number, where.most) for number, where in enumerate(shape.where)], ""
+        pools: list[tuple[int, int]] = []
+        word = ""
+        for number in range(len(shape.where)):
+            most, limit = self.most_tasks(job, shape, number, end)
+            if most < request.count:
+                word = limit
+            if most >= request.min_count:
+                pools.append((number, most))
+        return pools, word
 
     def unlimited_by_quota(self, job: PendingJob) -> bool:
         """Whether no quota is in the job's way at all."""
@@ -237,8 +247,8 @@ class Trial:
             return self.or_promise(job)
         if self.world.impossible(shape):
             return Reason.IMPOSSIBLE
-        options, word = self._options(job, shape, job.request, FOREVER)
-        certain = not options and word != Reason.BEHIND_PROMISE
+        pools, word = self._pools(job, shape, job.request, FOREVER)
+        certain = not pools and word != Reason.BEHIND_PROMISE
         return word if word and certain else Reason.INSUFFICIENT_GPUS
 
     def within_quota(

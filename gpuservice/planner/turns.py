@@ -63,7 +63,7 @@ class Turns:
         self._line = line
         self._fair = fair
         self._rows = ordered
-        shares = line.share[ordered]
+        shares = line.share.take(ordered)
         begin = np.flatnonzero(np.r_[True, shares[1:] != shares[:-1]])
         paths = fair.paths(shares[begin])
         per_weight = fair.all_per_weight()

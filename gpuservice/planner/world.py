@@ -11,15 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gpuservice.planner.building import build
 from gpuservice.planner.capacity import Candidates, View, Views, may_fit
 from gpuservice.planner.cohorts import QueueQuotas
 from gpuservice.planner.feasibility import Feasibility
 from gpuservice.planner.holds import Holdings, end_of
-from gpuservice.planner.ledger import NOBODY, Bools, Ints, build
+from gpuservice.planner.ledger import NOBODY, Bools, Ints
 from gpuservice.planner.levels import Levels
 from gpuservice.planner.line import Line
 from gpuservice.planner.quota import Headroom, milli_of_task
 from gpuservice.planner.running import Gang, Running
+from gpuservice.planner.shape_columns import ShapeColumns
 from gpuservice.planner.snapshot import (
     NodeState,
     PendingJob,
@@ -93,10 +95,7 @@ class World:
         self.worth = Worth(self)
         self.shares: list[Share] = []
         self.levels = Levels(self.queues)
-        #: Of each shape: (whole GPUs, milli of a GPU) that a task needs; the number of its pools.
-        self._needs: Ints = np.zeros((0, 2), dtype=np.int64)
-        self._pools_of: Ints = np.zeros(0, dtype=np.int64)
-        self._pool_sets: dict[tuple[str, ...], int] = {}
+        self.columns = ShapeColumns(self.shapes)
         self._open_shares: Bools = np.zeros(0, dtype=np.bool_)
         self._shape_of: dict[tuple[object, ...], int] = {}
         self._share_of: dict[tuple[str, str, str], int] = {}
@@ -222,20 +221,7 @@ class World:
 
     def may_fit(self, numbers: Ints) -> list[int]:
         """Of some shapes those that are not too large for what is free on any node."""
-        if len(self._needs) < len(self.shapes):
-            self._needs = np.array([_need(shape) for shape in self.shapes], dtype=np.int64)
-            self._pools_of = np.array(
-                [self._pool_sets.setdefault(tuple(one.pool for one in shape.where),
-                                            len(self._pool_sets)) for shape in self.shapes],
-                dtype=np.int64,
-            )  # fmt: skip
-        most = np.zeros((len(self._pool_sets), 2), dtype=np.int64)
-        for pools, number in self._pool_sets.items():
-            for pool in pools:
-                most[number] = np.maximum(most[number], self.ledger.most_free(pool))
-        enough = self._needs[numbers] <= most[self._pools_of[numbers]]
-        found: list[int] = numbers[enough.all(axis=1)].tolist()
-        return found
+        return self.columns.may_fit(numbers, self.ledger)
 
     def fits(self, shape: Shape) -> bool:
         """Whether a gang of the shape might fit somewhere now (topology left out)."""
@@ -369,14 +355,6 @@ class World:
             return pool.template.gpu_type
         devices = self.layout.nodes[self.layout.pool_rows[pool_id].start].devices
         return devices[0].gpu_type if devices else ""
-
-
-def _need(shape: Shape) -> tuple[int, int]:
-    """What a task needs of one node: (whole GPUs, milli of one)."""
-    request = shape.request
-    if request.whole or not request.shared:
-        return request.whole, 0
-    return 0, 1 if request.gpu_memory_mib is not None else request.gpu_milli
 
 
 def _pool_groups(queues: Iterable[QueueState]) -> dict[str, int]:

@@ -67,7 +67,8 @@ class Worth:
         self._world = world
         self._pools = {pool: number for number, pool in enumerate(world.layout.pool_rows)}
         self._running: dict[int, int] = {}  # shape -> tasks
-        self._kinds: dict[int, Shape | None] = {}  # by shape
+        self._kinds: list[int] = []  # the numbers of what tasks of each shape ask
+        self._numbers: dict[Shape, int] = {}
         self._fractions = False  # whether anybody ever had or wanted one
         self._prices: Prices | None = None
         self._known = False
@@ -139,18 +140,20 @@ class Worth:
         world, line = self._world, self._world.line
         live = np.flatnonzero(line.live)
         tasks = np.bincount(
-            line.shape[live], weights=line.elements[live], minlength=len(world.shapes)
+            line.shape.take(live), line.elements.take(live), minlength=len(world.shapes)
         )
-        tasks *= [shape.request.count for shape in world.shapes]
+        tasks *= world.columns.tasks
         for number, count in self._running.items():
             tasks[number] += count
-        counts: dict[Shape, float] = {}
-        for number in np.flatnonzero(tasks).tolist():
-            if number not in self._kinds:
-                self._kinds[number] = self._kind(world.shapes[number])
-            kind = self._kinds[number]
-            if kind is not None:
-                counts[kind] = counts.get(kind, 0.0) + float(tasks[number])
+        for shape in world.shapes[len(self._kinds) :]:
+            kind = self._kind(shape)
+            number = NOBODY if kind is None else self._numbers.setdefault(kind, len(self._numbers))
+            self._kinds.append(number)
+        of = np.array(self._kinds, dtype=np.int64) + 1
+        amounts = np.bincount(of, tasks, minlength=len(self._numbers) + 1)[1:].tolist()
+        counts = {
+            kind: amount for kind, amount in zip(self._numbers, amounts, strict=True) if amount
+        }
         if counts:  # somebody may always come for a whole GPU
             counts[WHOLE_GPU] = counts.get(WHOLE_GPU, 0.0) + max(sum(counts.values()) / OTHERS, 1.0)
         return tuple(sorted((kind, _rounded(n)) for kind, n in counts.items()))
