@@ -20,6 +20,9 @@ from gpuservice.planner.snapshot import Request
 #: More tasks than any gang has: what bounds nothing.
 PLENTY = 1 << 30
 
+#: What a node is worth on which nothing fits.
+NOWHERE = PLENTY * 1024
+
 Rows = slice | Ints
 
 #: No row: there are more to look at than that.
@@ -178,8 +181,8 @@ class View:
     it counts one at most."""
 
     __slots__ = (
-        "_alone", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen", "_types",
-        "_uniform", "project", "rows", "slots",
+        "_alone", "_devices", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen",
+        "_types", "_uniform", "project", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, request: Request, rows: slice, project: int) -> None:
@@ -193,6 +196,7 @@ class View:
         kind = right_kind(ledger, request, rows)
         there: Bools = ledger.layout.device_type[rows] != NOBODY
         self._kind: Bools = np.asarray(kind.any(axis=1))
+        self._devices: Bools = kind
         lacks: Bools = there & ~kind
         mixed = bool((self._kind & lacks.any(axis=1)).any())
         self._uniform = bool(request.whole) and not mixed
@@ -268,6 +272,24 @@ class View:
             ):
                 return True
         return False
+
+    def tightest_share(self, ledger: Ledger, spread: bool) -> int | None:
+        """The row with the device that a single share fills most tightly, then with the fewest
+        free ones; with ``spread`` the other way round. None where there is no such."""
+        request, rows = self._request, self.rows
+        milli = share_milli(ledger, request, rows)
+        free, occupant = ledger.free[rows], ledger.device_occupant[rows]
+        mine = (occupant == NOBODY) | (occupant == self.project)
+        fits = self._devices & mine & (free >= np.maximum(milli, 1)) & (milli <= 1000)
+        left = np.where(fits, free - milli, PLENTY).min(axis=1, initial=PLENTY)
+        may = (left < PLENTY) & (host_slots(ledger, request, rows) > 0)
+        if not may.any():
+            return None
+        may &= usable(ledger, rows, self.project)
+        left = left * 64 + ledger.whole[rows]
+        wanted = np.where(may, -left if spread else left, NOWHERE)
+        at = int(wanted.argmin())
+        return None if wanted[at] == NOWHERE else rows.start + at
 
     def _host_has_room(self, ledger: Ledger, row: int) -> bool:
         """Whether a node is there and has CPUs and memory for a task, and may have one more."""

@@ -23,26 +23,27 @@ ByType = Mapping[str, int]
 
 
 @dataclass(slots=True)
+class _Common:
+    """What the queues of a cohort have together of one GPU type."""
+
+    total: int = 0
+    charged: int = 0
+
+
+@dataclass(slots=True)
 class _Share:
     """One queue's part of one GPU type. ``firm``: of what is used, what is not preemptible."""
 
     nominal: int
     guaranteed: int
     most: int
+    common: _Common | None
     used: int = 0
     firm: int = 0
 
     @property
     def charge(self) -> int:
         return max(0, self.used - self.guaranteed)
-
-
-@dataclass(slots=True)
-class _Common:
-    """What the queues of a cohort have together of one GPU type."""
-
-    total: int = 0
-    charged: int = 0
 
 
 @dataclass(slots=True)
@@ -60,13 +61,14 @@ class QueueQuotas:
         for queue in quotas.queues.values():
             for gpu_type, nominal in queue.nominal.items():
                 lent = min(nominal, queue.lending_limit.get(gpu_type, nominal))
+                common = None
                 if queue.cohort is None:
                     lent, most = 0, nominal
                 else:
                     most = nominal + queue.borrowing_limit.get(gpu_type, PLENTY)
                     common = quotas._commons.setdefault((queue.cohort, gpu_type), _Common())
                     common.total += lent
-                quotas._shares[queue.id, gpu_type] = _Share(nominal, nominal - lent, most)
+                quotas._shares[queue.id, gpu_type] = _Share(nominal, nominal - lent, most, common)
         return quotas
 
     @property
@@ -84,27 +86,18 @@ class QueueQuotas:
             share.used += sign * milli
             if not preemptible:
                 share.firm += sign * milli
-            common = self._common(queue_id, gpu_type)
-            if common is not None:
-                common.charged += share.charge - before
+            if share.common is not None:
+                share.common.charged += share.charge - before
 
     def room(self, queue_id: str, gpu_type: str, preemptible: bool) -> int:
         """Milli-GPUs that the queue may still take; what is not preemptible never borrows."""
         share = self._shares.get((queue_id, gpu_type))
         if share is None:
             return PLENTY
-        room = min(share.most - share.used, self._lent(queue_id, gpu_type))
+        room = min(share.most - share.used, _lent(share))
         if not preemptible:
             room = min(room, share.nominal - share.firm)
         return max(room, 0)
-
-    def _lent(self, queue_id: str, gpu_type: str) -> int:
-        """What is left of its guarantee and of the cohort."""
-        share = self._shares[queue_id, gpu_type]
-        common = self._common(queue_id, gpu_type)
-        if common is None:
-            return share.nominal - share.used
-        return max(0, share.guaranteed - share.used) + common.total - common.charged
 
     def owed(self, queue_id: str, gpu_type: str) -> int:
         """Milli-GPUs within the queue's nominal that it does not use: what it may reclaim."""
@@ -121,7 +114,7 @@ class QueueQuotas:
         share = self._shares.get((queue_id, gpu_type))
         if share is None:
             return {}
-        common = self._common(queue_id, gpu_type)
+        common = share.common
         return {
             "nominal": share.nominal,
             "used": share.used,
@@ -130,6 +123,10 @@ class QueueQuotas:
             "left_in_cohort": None if common is None else max(common.total - common.charged, 0),
         }
 
-    def _common(self, queue_id: str, gpu_type: str) -> _Common | None:
-        cohort = self.queues[queue_id].cohort
-        return None if cohort is None else self._commons.get((cohort, gpu_type))
+
+def _lent(share: _Share) -> int:
+    """What is left of a queue's guarantee and of the cohort."""
+    common = share.common
+    if common is None:
+        return share.nominal - share.used
+    return max(0, share.guaranteed - share.used) + common.total - common.charged

@@ -254,11 +254,14 @@ class Ledger:
             self.memory[row] -= task.memory_mib
             self.tasks[row] += 1
             self.occupant[row] = project
+            whole = self.whole.item(row)
             for device_id, milli in task.devices:
                 cell = layout.device_cell[device_id]
-                self.free[cell] -= milli
+                free = self.free.item(cell)
+                whole -= free >= 1000 > free - milli
+                self.free[cell] = free - milli
                 self.device_occupant[cell] = project
-            self._changed(row)
+            self._now_free(row, whole)
 
     def give(self, tasks: Iterable[TaskPlacement]) -> None:
         """Give back what a gang took; unhealthy devices stay unusable."""
@@ -315,7 +318,11 @@ class Ledger:
             )
 
     def _changed(self, row: int) -> None:
-        whole, pool = int(np.count_nonzero(self.free[row] >= 1000)), self.layout.pool[row]
+        self._now_free(row, int(np.count_nonzero(self.free[row] >= 1000)))
+
+    def _now_free(self, row: int, whole: int) -> None:
+        """So many devices of a row are wholly free now."""
+        pool = self.layout.pool[row]
         self.whole[row] = whole
         self.journals[pool].add(row)
         if pool in self._stacks:

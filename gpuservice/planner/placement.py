@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuservice.planner.capacity import (
     MANY,
+    NOWHERE,
     PLENTY,
     Candidates,
     View,
@@ -31,9 +32,6 @@ Tasks = tuple[TaskPlacement, ...]
 
 #: A sum of slots that is still far from overflow.
 _MANY = PLENTY // 1024
-
-#: What a node is worth on which nothing fits.
-_NOWHERE = PLENTY * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,15 @@ def place_first(
         if row is None:
             return None
         if row != MANY:
-            return tasks_on(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
+            slots = [int(idle >= 1000) for idle in ledger.free[row].tolist()]
+            shares = _devices(ledger, request, slots, row, None, 1)[0]
+            name = ledger.layout.nodes[row].id
+            return (TaskPlacement(0, name, shares, request.vcpus, request.memory_mib),)
+    if request.shared:
+        row = view.tightest_share(ledger, spread)
+        if row is None:
+            return None
+        return tasks_on(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
     return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], spread)
 
 
@@ -156,9 +162,9 @@ def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) ->
         left = room.min(axis=1) * 64 + ledger.whole[rows]
     else:
         left = ledger.whole[rows]
-    wanted = np.where(option.slots > 0, -left if spread else left, _NOWHERE)
+    wanted = np.where(option.slots > 0, -left if spread else left, NOWHERE)
     at = int(wanted.argmin())
-    return None if wanted[at] == _NOWHERE else rows.start + at
+    return None if wanted[at] == NOWHERE else rows.start + at
 
 
 def _most(ledger: Ledger, request: Request, option: Option) -> int:

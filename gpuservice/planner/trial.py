@@ -72,6 +72,8 @@ class Trial:
         unlimited = self.unlimited_by_quota(job)
         project = self.world.layout.projects.of(job.project_id)
         for number, (view, where) in enumerate(zip(shape.views, shape.where, strict=True)):
+            if not view.possible:
+                continue
             if unlimited or self.most_tasks(job, shape, number, end)[0] >= 1:
                 here = Candidates(where.pool, where.rows, project)
                 if self.reserved or self.future.guards.binds(where.pool, end):

@@ -63,6 +63,7 @@ class Turns:
         self._line = line
         self._fair = fair
         self._rows = ordered
+        self._ties: dict[int, _Tie] = {}  # of the rows that were looked at
         shares = line.share.take(ordered)
         begin = np.flatnonzero(np.r_[True, shares[1:] != shares[:-1]])
         paths = fair.paths(shares[begin])
@@ -137,7 +138,10 @@ class Turns:
         heappush(branch.heap, self._item(child, depth.per_weight.item(at)))
 
     def _item(self, child: _Node, per_weight: float) -> _Item:
-        row = int(self._rows[child.head])
-        line = self._line
-        tie = (line.queued.item(row), line.sequence.item(row), line.job(row).job_id)
+        row = self._rows.item(child.head)
+        tie = self._ties.get(row)
+        if tie is None:
+            line = self._line
+            tie = (line.queued.item(row), line.sequence.item(row), line.job(row).job_id)
+            self._ties[row] = tie
         return (per_weight, tie, child)
