@@ -178,6 +178,19 @@ def huge_one_end(
     return lambda: session.plan(NOW + 1, reasons=READ)
 
 
+def huge_kept(
+    count: int = 1250, waiting: int = 100_000, kinds: int = 1000, in_queues: int = 1000
+) -> Decide:
+    """The same where what became free is kept: the first GPU of the hosts promised to a gang, for
+    longer than any limit leaves before that starts."""
+    session, _ = _busy(count, waiting, kinds, in_queues)
+    promises = session.plan(NOW, reasons=READ).promises
+    gangs = [promise for promise in promises if len(promise.tasks) > 1]
+    first = min(gangs, key=lambda promise: (promise.start, promise.job_id))
+    session.finish(f"run-{first.tasks[0].node_id[1:]}-0")
+    return lambda: session.plan(NOW + 1, reasons=READ)
+
+
 def impossible_gang(count: int = 500) -> Decide:
     """A gang that no state of the cluster holds."""
     hosts = nodes(count, types=1)

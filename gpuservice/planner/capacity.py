@@ -182,7 +182,7 @@ class View:
 
     __slots__ = (
         "_alone", "_devices", "_everywhere", "_kind", "_nowhere", "_quick", "_request", "_seen",
-        "_types", "_uniform", "project", "rows", "slots",
+        "_types", "_uniform", "possible", "project", "rows", "slots",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, request: Request, rows: slice, project: int) -> None:
@@ -201,15 +201,12 @@ class View:
         mixed = bool((self._kind & lacks.any(axis=1)).any())
         self._uniform = bool(request.whole) and not mixed
         self._everywhere = bool(self._kind.all())
-        self._nowhere = bool(request.gpu_milli or request.shared) and not self._kind.any()
+        some = bool(self._kind.any())
+        self._nowhere = bool(request.gpu_milli or request.shared) and not some
+        #: Whether any node of the pool has GPUs that the request takes, or it takes none.
+        self.possible = some or not (request.whole or request.shared)
         self._alone = bool(ledger.layout.isolation_node[rows].any())
         self._quick = self._uniform and request.count == 1
-
-    @property
-    def possible(self) -> bool:
-        """Whether any node of the pool has GPUs that the request takes, or it takes none."""
-        none = not (self._request.whole or self._request.shared)
-        return none or bool(self._kind.any())
 
     def fresh(self, ledger: Ledger, pool: str) -> Ints:
         """(n,): the slots of the pool's nodes now. Not to be changed by the caller."""
@@ -241,24 +238,29 @@ class View:
         return self._quick and self._everywhere and not self._alone
 
     def anywhere(self, ledger: Ledger, pool: str) -> bool | None:
-        """Whether a single task fits, where that is quickly said."""
+        """Whether the least gang fits, wherever in the pool, where that is quickly said."""
         if self.interchangeable:
             row = self.tightest(ledger, pool)
             return None if row == MANY else row is not None
-        if not self._request.shared or self._request.count > 1 or self._alone:
+        if not self._request.shared or self._alone:
             return None
         there = ledger.with_free(pool)
         if there is None:
             return None
+        lacking = self._request.min_count
         for row, cells in there:
-            if self._host_has_room(ledger, row) and self._share_fits(ledger, row, cells):
+            if self._host_has_room(ledger, row):
+                lacking -= self._shares_on(ledger, row, cells)
+            if lacking <= 0:
                 return True
         return False
 
-    def _share_fits(self, ledger: Ledger, row: int, cells: list[tuple[int, int, int]]) -> bool:
-        """Whether a share fits on any of the devices of a node of which something is free."""
+    def _shares_on(self, ledger: Ledger, row: int, cells: list[tuple[int, int, int]]) -> int:
+        """How many shares fit on the devices of a node with room for one of which something is
+        free."""
         request, kinds = self._request, ledger.layout.kinds[row]
         milli, memory_mib = request.gpu_milli, request.gpu_memory_mib
+        found = 0
         for column, idle, occupant in cells:
             if occupant not in (NOBODY, self.project):
                 continue
@@ -266,12 +268,15 @@ class View:
             if memory_mib is not None:
                 milli = -(-1000 * memory_mib // max(size, 1))
             if (
-                max(milli, 1) <= min(idle, 1000)
+                milli <= 1000
                 and size >= request.min_gpu_memory_mib
                 and (not self._types or kind in self._types)
             ):
-                return True
-        return False
+                found += idle // max(milli, 1)
+        if found > 1 and request.min_count > 1:
+            one = np.array([row], dtype=np.int64)
+            found = min(found, int(host_slots(ledger, request, one)[0]))
+        return found
 
     def tightest_share(self, ledger: Ledger, spread: bool) -> int | None:
         """The row with the device that a single share fills most tightly, then with the fewest

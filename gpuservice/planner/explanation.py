@@ -145,6 +145,8 @@ class WaitingLine(Sequence[Waiting]):
         if queue is None or not queue.open:
             return Reason.QUEUE_CLOSED
         known = state.words.get(row)
+        if known is None and state.kept[row]:
+            known = Reason.BACKFILL_WOULD_DELAY
         if known in SHORTER_MAY_FIT:
             return self._kept_at_last(row, job, str(known))
         if known is not None:

@@ -104,6 +104,26 @@ class Guards:
         kept[late] = np.minimum(slots[late], room)
         return kept
 
+    def latest_ends(self, row: int, needs: Ints) -> Floats:
+        """(n,): by when something that starts on a row has to end so that all that is booked there
+        finds its room; ``FOREVER`` where that is at any time, or not said by counting.
+
+        :param needs: (n, 5) whole GPUs, milli of a GPU, GPUs as they are counted, CPUs, memory.
+        """
+        ends = np.full(len(needs), FOREVER)
+        if self.first[row] == FOREVER or row in self._mixed:
+            return ends
+        self._settle((row,))
+        counted = needs[:, 2:]
+        for moment, spare in reversed(self._moments[row]):  # of several the first
+            lacks = (counted > 0) & (counted > np.maximum(spare, 0))
+            ends[lacks.any(axis=1)] = moment
+        one = np.array([row], dtype=np.int64)
+        for shared, least in ((True, 1), (False, WHOLE)):
+            if self._uncounted(one, least)[0]:
+                ends[(needs[:, 1] > 0) == shared] = FOREVER
+        return ends
+
     def _late(self, rows: slice, slots: Ints, end: float) -> Ints:
         """Which nodes with slots have something booked before ``end``."""
         late: Ints = np.flatnonzero((self.first[rows] < end) & (slots > 0))

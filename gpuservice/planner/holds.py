@@ -33,11 +33,18 @@ def holds_by_row(
 ) -> list[tuple[int, Hold]]:
     """What a gang's tasks hold, by row; tasks on nodes that are not there hold nothing here."""
     by_row: dict[int, list[TaskPlacement]] = {}
+    cells = layout.device_cell
+    if isinstance(tasks, tuple) and len(tasks) == 1:  # as most are
+        one = tasks[0]
+        row = layout.node_row.get(one.node_id)
+        if row is None:
+            return []
+        held = tuple([(cells[name][1], milli) for name, milli in one.devices if name in cells])
+        return [(row, Hold(end, one.vcpus, one.memory_mib, 1, held, project))]
     for task in tasks:
         row = layout.node_row.get(task.node_id)
         if row is not None:
             by_row.setdefault(row, []).append(task)
-    cells = layout.device_cell
     found: list[tuple[int, Hold]] = []
     for row, here in by_row.items():
         vcpus = memory_mib = 0

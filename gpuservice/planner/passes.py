@@ -19,6 +19,7 @@ from gpuservice.planner.due import due_times
 from gpuservice.planner.fairshare import FairShare
 from gpuservice.planner.guards import Reserved
 from gpuservice.planner.holds import FOREVER
+from gpuservice.planner.kept_back import kept_back
 from gpuservice.planner.ledger import Bools, Ints
 from gpuservice.planner.line import CLAIMED, distinct
 from gpuservice.planner.ordering import Order, backfill_key, in_line, multifactor_key
@@ -63,6 +64,7 @@ class Pass:
     starts: list[Start] = field(default_factory=list)
     due: Mapping[str, float] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)  # by row of the line
+    kept: Bools = field(init=False)  # by row: what it would start on is kept for promises
     begun: dict[int, int] = field(default_factory=dict)  # elements started, by row
     future: Future = field(init=False)
     fair: FairShare = field(init=False)
@@ -84,6 +86,7 @@ class Pass:
         self.trial = Trial(world, self.future, self.reserved, self.taken)
         self.preempting = Preempting(self)
         self.promising = Promising(self)
+        self.kept = np.zeros(len(world.line.live), dtype=np.bool_)
         self._due_order = Order(world.line)
         self.fair = FairShare(world, self.now, self.usage, policy.usage_half_life_s)
 
@@ -230,8 +233,24 @@ class Pass:
         hopeful = fits.take(shapes)
         if self.policy.preempt:
             hopeful |= self.preempting.may(rows)
-        rows = _those(rows, hopeful)
-        ordered = self._in_line(rows, None if key is None else key[hopeful])
+        at = np.flatnonzero(hopeful)
+        rows, key = rows.take(at), None if key is None else key.take(at)
+        kept = kept_back(self, rows, shapes.take(at))
+        if self.policy.preempt and kept.any():
+            kept &= ~self.preempting.may(rows)
+        if not kept.any():
+            self._try_all(rows, key)
+            return
+        self.kept[rows[kept]] = True
+        going = len(self.preempting.found)
+        self._try_all(rows[~kept], None if key is None else key[~kept])
+        if len(self.preempting.found) > going:  # who goes leaves more than there was
+            self._try_all(rows[kept], None if key is None else key[kept])
+
+    def _try_all(self, rows: Ints, key: Key | None) -> None:
+        """Try each of these."""
+        line = self.world.line
+        ordered = self._in_line(rows, key)
         if self.policy.preempt:
             for row in ordered:
                 self.consider(row)

@@ -24,6 +24,7 @@ class ShapeColumns:
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self._shapes = shapes
         self._needs: Ints = np.zeros((0, 2), dtype=np.int64)
+        self._host: Ints = np.zeros((0, 2), dtype=np.int64)  # CPUs and memory of a task
         self._gang: Bools = np.zeros(0, dtype=np.bool_)
         self._tasks: Ints = np.zeros(0, dtype=np.int64)
         self._project: Ints = np.zeros(0, dtype=np.int64)  # of those that take shares
@@ -41,6 +42,27 @@ class ShapeColumns:
         """(n,): tasks of a gang."""
         self._grow()
         return self._tasks
+
+    def takes_gpus(self, number: int) -> bool:
+        """Whether a task of a shape takes any of a GPU."""
+        self._grow()
+        return bool(self._needs[number].any())
+
+    def needs(self, numbers: Ints) -> Ints:
+        """(n, 5): what a task of each shape needs of one node: whole GPUs, milli of a GPU, how
+        many GPUs that counts as, CPUs and memory."""
+        self._grow()
+        gpus = self._needs[numbers]
+        counted = np.maximum(gpus[:, 0], gpus[:, 1] > 0)
+        needs: Ints = np.column_stack([gpus, counted, self._host[numbers]])
+        return needs
+
+    def looks_at(self, numbers: Ints, pool: str) -> Bools:
+        """(n,): which of the shapes look at a pool."""
+        self._grow()
+        sets = np.array([pool in pools for pools in self._pool_sets], dtype=np.bool_)
+        found: Bools = sets[self._pools[numbers]]
+        return found
 
     def may_fit(self, numbers: Ints, ledger: Ledger) -> list[int]:
         """Of some shapes those that are not too large for what is free on any node."""
@@ -78,7 +100,11 @@ class ShapeColumns:
             return
         pools = [tuple(one.pool for one in shape.where) for shape in new]
         numbers = [self._pool_sets.setdefault(one, len(self._pool_sets)) for one in pools]
-        self._needs = np.concatenate([self._needs, np.array([_need(one) for one in new])])
+        self._needs = np.concatenate(
+            [self._needs, np.array([_need(one) for one in new], dtype=np.int64)]
+        )
+        host = [(one.request.vcpus, one.request.memory_mib) for one in new]
+        self._host = np.concatenate([self._host, np.array(host, dtype=np.int64)])
         self._gang = np.concatenate([self._gang, np.array([one.gang for one in new])])
         tasks = np.array([one.request.count for one in new], dtype=np.int64)
         self._tasks = np.concatenate([self._tasks, tasks])

@@ -197,6 +197,10 @@ class Trial:
         if not each or self.unlimited_by_quota(job):
             return where.most, ""
 
+        room = self._room(job, shape, number)
+        if room[0] >= job.request.count:  # even if all that is booked is taken at once
+            return room
+
         def ask() -> tuple[int, str]:
             return self._room(job, shape, number)
 
