@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from functools import cached_property
+from collections.abc import Iterator
 
 from gpuservice.planner.holds import FOREVER
 from gpuservice.planner.plan_types import Holder
@@ -20,6 +20,8 @@ class Holders:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._further_ends = world.running.by_end()
+        self._known_ends: list[int] = []
         self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Holder, ...]] = {}
 
     def of(self, pools: tuple[str, ...], types: tuple[str, ...]) -> tuple[Holder, ...]:
@@ -29,10 +31,12 @@ class Holders:
             self._known[key] = self._find(frozenset(pools), frozenset(types))
         return self._known[key]
 
-    @cached_property
-    def _by_end(self) -> list[int]:
-        """Numbers of what runs, the soonest to end first."""
-        return self._world.running.by_end()
+    def _by_end(self) -> Iterator[int]:
+        """Numbers of what runs, the soonest to end first; taken as far as anybody asks."""
+        yield from self._known_ends
+        for number in self._further_ends:
+            self._known_ends.append(number)
+            yield number
 
     def _find(self, pools: frozenset[str], types: frozenset[str]) -> tuple[Holder, ...]:
         """Jobs are looked at in the order in which their first gang ends; what of them ends last
@@ -40,7 +44,7 @@ class Holders:
         found: list[tuple[tuple[float, str], Holder]] = []
         seen: set[str] = set()
         running = self._world.running
-        for number in self._by_end:
+        for number in self._by_end():
             record, end = running.get(number), running.end(number)
             if record is None:
                 continue

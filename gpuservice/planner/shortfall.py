@@ -119,7 +119,7 @@ class Shortfall:
     def lacking(self) -> str | None:
         """What else than GPUs is missing, where the job would fit if there were enough of it."""
         request = self.job.request
-        bare = _bare(request)
+        bare = _bare(request) if self._gpus_may_fit() else request
         if bare != request and self._fits(bare):
             return _CPUS_OR_MEMORY
         if int(self.ledger.tasks.max(initial=0)) <= MAX_TASKS_PER_NODE - request.count:
@@ -137,9 +137,14 @@ class Shortfall:
 
     def _fits(self, request: Request) -> bool:
         # Mostly too little is free for it anywhere, whatever quotas say.
-        if not any(may_fit(request, self.ledger.most_free(one.pool)) for one in self.where):
+        if not self._gpus_may_fit():
             return False
         return place(self.ledger, request, self.quota_where) is not None
+
+    def _gpus_may_fit(self) -> bool:
+        """Whether anywhere as much of GPUs is free as a task takes."""
+        request = self.job.request
+        return any(may_fit(request, self.ledger.most_free(one.pool)) for one in self.where)
 
     def _down(self) -> bool:
         """Whether the job would fit if every node of its pools were ready."""
