@@ -21,6 +21,9 @@ from gpuservice.planner.snapshot import Request
 if TYPE_CHECKING:
     from gpuservice.planner.passes import Pass
 
+#: To try fewer jobs than this costs no more than to find out about them.
+WORTH_IT = 4
+
 #: Nodes of a pool with anything free that are looked at; where there are more, jobs are tried.
 MOST_NODES = 64
 
@@ -29,7 +32,9 @@ def kept_back(state: Pass, rows: Ints, shapes: Ints) -> Bools:
     """(n,): who surely cannot start: no task of it fits anywhere but where it would still run when
     a promise is due, with nothing left beside what was promised."""
     none = np.zeros(len(rows), dtype=np.bool_)
-    if not state.policy.backfill or state.reserved or not state.future.booked.of or not rows.size:
+    if not state.policy.backfill or state.reserved or not state.future.booked.of:
+        return none
+    if len(rows) < WORTH_IT:
         return none
     numbers = np.flatnonzero(np.bincount(shapes))
     latest = _latest_ends(state, numbers)
