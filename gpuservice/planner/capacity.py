@@ -16,6 +16,7 @@ import numpy as np
 from gpuservice.domain.inventory import MAX_TASKS_PER_NODE
 from gpuservice.planner.ledger import FEW, NOBODY, Bools, Ints, Ledger
 from gpuservice.planner.snapshot import Request
+from gpuservice.planner.wish import ANYWHERE, Wish
 
 #: More tasks than any gang has: what bounds nothing.
 PLENTY = 1 << 30
@@ -306,14 +307,23 @@ class View:
             and ledger.tasks.item(row) < MAX_TASKS_PER_NODE
         )
 
-    def tightest(self, ledger: Ledger, pool: str) -> int | None:
+    def tightest(self, ledger: Ledger, pool: str, wish: Wish = ANYWHERE) -> int | None:
         """Of interchangeable nodes the row that a task fills most tightly; None where there is
         none, ``MANY`` where looking at them one by one takes too long."""
-        for number, row in enumerate(ledger.stacks(pool).tightest(self._request.whole)):
-            if self._host_has_room(ledger, row):
-                return row
-            if number == FEW:
-                return MANY
+        looks = FEW + 1
+        for rows, idle in ledger.stacks(pool).from_tightest(self._request.whole):
+            any_will_do = idle or wish.ends is None
+            found: list[int] = []
+            for row in rows:
+                if not looks:
+                    return MANY
+                looks -= 1
+                if self._host_has_room(ledger, row):
+                    found.append(row)
+                    if any_will_do:
+                        break
+            if found:
+                return wish.of(found)
         return None
 
     def _count(self, ledger: Ledger, rows: Rows) -> Ints:

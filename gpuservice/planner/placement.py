@@ -27,6 +27,7 @@ from gpuservice.planner.capacity import (
 )
 from gpuservice.planner.ledger import NOBODY, Ints, Ledger
 from gpuservice.planner.snapshot import LEVELS, Request, Shares, TaskPlacement
+from gpuservice.planner.wish import ANYWHERE, Wish
 
 Tasks = tuple[TaskPlacement, ...]
 
@@ -55,9 +56,7 @@ class Pieces:
     group: int | None = None
 
 
-def place(
-    ledger: Ledger, request: Request, where: Sequence[Candidates], spread: bool = False
-) -> Tasks | None:
+def place(ledger: Ledger, request: Request, where: Sequence[Candidates]) -> Tasks | None:
     """Places for ``count`` tasks (at least ``min_count``), or None. Nothing is taken.
 
     :param where: the pools to look at; of equally good places the first pool's is taken.
@@ -70,15 +69,14 @@ def place(
             for one in where
             if one.most >= request.min_count and may_fit(request, ledger.most_free(one.pool))
         ],
-        spread,
     )
 
 
 def place_in(
-    ledger: Ledger, request: Request, options: Sequence[Option], spread: bool = False
+    ledger: Ledger, request: Request, options: Sequence[Option], wish: Wish = ANYWHERE
 ) -> Tasks | None:
     """The same where the slots of each pool are known (and may leave out what is kept)."""
-    found = _whole_gang(ledger, request, options, spread)
+    found = _whole_gang(ledger, request, options, wish)
     if found is not None or request.min_count == request.count:
         return found
     best, most = None, request.min_count - 1
@@ -88,7 +86,7 @@ def place_in(
             best, most = option, fits
     if best is None:
         return None
-    return _whole_gang(ledger, replace(request, count=most, min_count=most), [best], spread)
+    return _whole_gang(ledger, replace(request, count=most, min_count=most), [best], wish)
 
 
 def alone(request: Request) -> bool:
@@ -97,12 +95,12 @@ def alone(request: Request) -> bool:
 
 
 def place_first(
-    ledger: Ledger, request: Request, view: View, where: Candidates, spread: bool
+    ledger: Ledger, request: Request, view: View, where: Candidates, wish: Wish
 ) -> Tasks | None:
     """Places in one pool for a single task that :func:`alone` is true of, where nothing is
     kept."""
-    if view.interchangeable and not spread:
-        row = view.tightest(ledger, where.pool)
+    if view.interchangeable and not wish.spread:
+        row = view.tightest(ledger, where.pool, wish)
         if row is None:
             return None
         if row != MANY:
@@ -111,11 +109,11 @@ def place_first(
             name = ledger.layout.nodes[row].id
             return (TaskPlacement(0, name, shares, request.vcpus, request.memory_mib),)
     if request.shared:
-        row = view.tightest_share(ledger, spread)
+        row = view.tightest_share(ledger, wish.spread)
         if row is None:
             return None
         return tasks_on(ledger, request, Option(where, view.slots), Pieces((row,), (1,)))
-    return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], spread)
+    return place_in(ledger, request, [Option(where, view.fresh(ledger, where.pool))], wish)
 
 
 def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
@@ -128,26 +126,26 @@ def largest_gang(ledger: Ledger, request: Request, where: Candidates) -> int:
 
 
 def _whole_gang(
-    ledger: Ledger, request: Request, options: Sequence[Option], spread: bool
+    ledger: Ledger, request: Request, options: Sequence[Option], wish: Wish
 ) -> Tasks | None:
     """Places for the whole ``count`` at the innermost level that has them."""
     options = [one for one in options if one.where.most >= request.count and len(one.slots)]
     if alone(request):
         for option in options:
-            row = _one_node(ledger, request, option, spread)
+            row = _one_node(ledger, request, option, wish)
             if row is not None:
                 return tasks_on(ledger, request, option, Pieces((row,), (1,)))
         return None
     options = [one for one in options if int(one.slots.max()) > 0]
     for level in _levels(request):
         for option in options:
-            pieces = _at_level(ledger, request, option, level, spread)
+            pieces = _at_level(ledger, request, option, level, wish)
             if pieces is not None:
                 return tasks_on(ledger, request, option, pieces)
     return None
 
 
-def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) -> int | None:
+def _one_node(ledger: Ledger, request: Request, option: Option, wish: Wish) -> int | None:
     """The node for a single task: the one that it fills most tightly."""
     rows = option.where.rows
     if request.shared and not option.slots.any():
@@ -162,9 +160,14 @@ def _one_node(ledger: Ledger, request: Request, option: Option, spread: bool) ->
         left = room.min(axis=1) * 64 + ledger.whole[rows]
     else:
         left = ledger.whole[rows]
-    wanted = np.where(option.slots > 0, -left if spread else left, NOWHERE)
+    wanted = np.where(option.slots > 0, -left if wish.spread else left, NOWHERE)
     at = int(wanted.argmin())
-    return None if wanted[at] == NOWHERE else rows.start + at
+    if wanted[at] == NOWHERE:
+        return None
+    if request.shared:
+        return int(rows.start + at)
+    alike: Ints = np.flatnonzero(wanted == wanted[at]) + rows.start
+    return wish.of(alike)
 
 
 def _most(ledger: Ledger, request: Request, option: Option) -> int:
@@ -202,7 +205,7 @@ def _groups(ledger: Ledger, request: Request, option: Option) -> Ints:
 
 
 def _at_level(
-    ledger: Ledger, request: Request, option: Option, level: str | None, spread: bool
+    ledger: Ledger, request: Request, option: Option, level: str | None, wish: Wish
 ) -> Pieces | None:
     start, slots = option.where.rows.start, option.slots
     if level == "link_group":
@@ -212,8 +215,8 @@ def _at_level(
         if not fits.size:
             return None
         left = ledger.whole[option.where.rows][fits] if request.whole else slots[fits]
-        best = fits[np.argmax(left) if spread else np.argmin(left)]
-        return Pieces((start + int(best),), (request.count,))
+        best = left.max() if wish.spread else left.min()
+        return Pieces((wish.of(start + fits[left == best]),), (request.count,))
     if level is None:
         return _in_domain(np.arange(len(slots)), slots, request.count, start)
     if not ledger.layout.labelled[option.where.pool, level]:

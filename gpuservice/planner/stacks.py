@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Stacks:
@@ -28,7 +28,10 @@ class Stacks:
             insort(self._rows[free], row)
             self._free[at] = free
 
-    def tightest(self, least: int) -> Iterator[int]:
-        """The rows with at least so many, the fewest first."""
-        for rows in self._rows[least:]:
-            yield from rows
+    def from_tightest(self, least: int) -> Iterator[tuple[Sequence[int], bool]]:
+        """The stacks with at least so many, the fewest first; whether nothing of it is taken."""
+        last = len(self._rows) - 1
+        for number in range(least, last + 1):
+            rows = self._rows[number]
+            if rows:
+                yield rows, number == last

@@ -14,6 +14,7 @@ from gpuservice.planner.placement import Option, Tasks, alone, place_first, plac
 from gpuservice.planner.promises import Future
 from gpuservice.planner.quota_bookings import QuotaBookings
 from gpuservice.planner.snapshot import PendingJob, Request
+from gpuservice.planner.wish import Ends, Wish
 from gpuservice.planner.world import Shape, World
 from gpuservice.planner.worth import Place
 
@@ -41,14 +42,14 @@ class Trial:
         """Places for a request that delay no promise and exceed no quota."""
         if not self.may_run(job, end):
             return Tried(None, self.or_promise(job), True)
-        spread = self.world.queues[job.queue_id].spread
+        wish = self._wish(job, end)
         if alone(request):
-            tasks = self._first_pool(job, shape, request, end, spread)
+            tasks = self._first_pool(job, shape, request, end, wish)
             if tasks is not None:
                 return Tried(tasks)
         options, word = self._options(job, shape, request, end)
         kept = self._kept(job, request, options, end)
-        tasks = place_in(self.world.ledger, request, kept, spread)
+        tasks = place_in(self.world.ledger, request, kept, wish)
         if tasks is None and self.future.booked.of:
             tasks = self._beside(job, request, kept, options, end)
         if tasks is not None:
@@ -63,11 +64,15 @@ class Trial:
             return Tried(None, word, True)
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
+    def _wish(self, job: PendingJob, end: float) -> Wish:
+        healthy, free_at = self.world.layout.healthy, self.future.present.free_at
+        return Wish(self.world.queues[job.queue_id].spread, Ends(healthy, free_at, end))
+
     def _first_pool(
-        self, job: PendingJob, shape: Shape, request: Request, end: float, spread: bool
+        self, job: PendingJob, shape: Shape, request: Request, end: float, wish: Wish
     ) -> Tasks | None:
         """Places for a single task: the pools behind the first that has room need no look."""
-        if not spread and self.world.worth.counts:
+        if not wish.spread and self.world.worth.counts:
             return self._worth_most(job, shape, request, end)
         unlimited = self.unlimited_by_quota(job)
         project = self.world.layout.projects.of(job.project_id)
@@ -79,9 +84,9 @@ class Trial:
                 if self.reserved or self.future.guards.binds(where.pool, end):
                     slots = view.fresh(self.world.ledger, where.pool)
                     kept = self._kept(job, request, [Option(here, slots)], end)
-                    tasks = place_in(self.world.ledger, request, kept, spread)
+                    tasks = place_in(self.world.ledger, request, kept, wish)
                 else:
-                    tasks = place_first(self.world.ledger, request, view, here, spread)
+                    tasks = place_first(self.world.ledger, request, view, here, wish)
                 if tasks is not None:
                     return tasks
         return None
@@ -126,7 +131,7 @@ class Trial:
             kept.append(Option(option.where, slots, devices))
         if not anything:
             return None
-        tasks = place_in(self.world.ledger, request, kept, self.world.queues[job.queue_id].spread)
+        tasks = place_in(self.world.ledger, request, kept, self._wish(job, end))
         project = self.world.layout.projects.of(job.project_id)
         return tasks if tasks and guards.allows(tasks, project, end) else None
 

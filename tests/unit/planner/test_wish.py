@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of nodes that are equally full a task goes to the one that it keeps from being free least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from small_cluster import NOW, gang, job, node, node_names, snapshot
+
+from gpuservice.planner.plan import plan
+from gpuservice.planner.snapshot import Policy, RunningGang
+
+FIFO = Policy(order="fifo", preempt=frozenset())
+
+#: a is free again after 50 s, b after 400 s, c after 200 s.
+RUNNING = [
+    replace(gang(name, {name: [0]}, NOW + ends), gang_id=name)
+    for name, ends in (("a", 50), ("b", 400), ("c", 200))
+]
+
+
+def taken(runtime: int | None, running: list[RunningGang] = RUNNING, **asked: int) -> list[str]:
+    nodes = [node(name, 4) for name in "abc"]
+    waits = job("j1", max_runtime_s=runtime, **{"gpu_milli": 1000, **asked})
+    return node_names(plan(snapshot(nodes, [waits], running), FIFO), "j1")
+
+
+@pytest.mark.parametrize(("runtime", "where"), [(30, "a"), (50, "a"), (100, "c"), (300, "b")])
+def test_a_node_that_is_taken_longer_anyway(runtime: int, where: str) -> None:
+    """Of several the one that is free first: what is taken longest is left for longer tasks."""
+    assert taken(runtime) == [where]
+
+
+@pytest.mark.parametrize("runtime", [900, None])
+def test_else_the_node_that_is_taken_longest(runtime: int | None) -> None:
+    assert taken(runtime) == ["b"]
+
+
+def test_a_gang_on_one_node_as_well() -> None:
+    assert taken(100, count=2) == ["c", "c"]
+
+
+def test_how_full_a_node_is_comes_first() -> None:
+    fuller = gang("d", {"a": [1]}, NOW + 50)
+    assert taken(100, [*RUNNING, fuller]) == ["a"]
+
+
+def test_idle_nodes_are_all_alike() -> None:
+    assert taken(100, []) == ["a"]
