@@ -210,6 +210,8 @@ class Future:
         """Whether the promise has its devices in time although they are not wholly free by then:
         beside other shares, or where some of a link group are booked."""
         request, start = job.request, promise.start
+        if not all(self.ledger.ready.item(row) for row in counts):
+            return False
         uses = dict(self.booked.uses_of(Booking(promise, request)))
         if not any(
             use.shares or use.whole_node

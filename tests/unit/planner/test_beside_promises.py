@@ -106,3 +106,14 @@ def test_a_promised_link_group_leaves_the_others_of_its_node() -> None:
     assert [promise.start for promise in made.promises] == [NOW + 50]
     assert list(places(made)) == ["j2"]
     assert codes(made, "j3") == ["backfill_would_delay"]
+
+
+def test_a_link_group_is_not_promised_where_a_node_drains() -> None:
+    """Nothing else has its devices, but nothing starts there any more."""
+    waits = job("j1", count=2, gpu_milli=1000, within="link_group", required=True)
+    world = snapshot([node("a", 4)], [waits], [gang("r", {"a": range(4)}, NOW + 30)])
+    made = session(world)
+    first = made.plan(NOW)
+    assert [one.start for one in first.promises] == [NOW + 30]
+    made.node_ready("a", False)
+    assert made.plan(NOW).promises == ()
