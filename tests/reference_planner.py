@@ -172,8 +172,14 @@ def overfull(books: Books, load: Load) -> Iterable[tuple[str, str]]:
 
 
 def promise_faults(snapshot: Snapshot, plan: Plan) -> Iterable[Fault]:
-    """Each promise at its start: room for all that then run, and all that the job asks for."""
+    """Each promise at its start: room for all that then run, and all that the job asks for. Who
+    goes for others is gone the next moment, and those have what they go for."""
     books, _ = after_starts(snapshot, plan)
+    going = {one.gang_id for one in plan.preemptions}
+    books.held = [
+        replace(held, end=min(held.end, books.now + 1)) if held.gang_id in going else held
+        for held in books.held
+    ]
     jobs = {job.job_id: job for job in snapshot.pending}
     for promise in plan.promises:
         if promise.job_id not in jobs:
@@ -181,7 +187,7 @@ def promise_faults(snapshot: Snapshot, plan: Plan) -> Iterable[Fault]:
             continue
         for what in _promise(books, jobs[promise.job_id], promise):
             yield Fault("L5", promise.job_id, what)
-        yield from _crowded(books, jobs, promise, plan.promises)
+        yield from _crowded(books, jobs, promise, (*plan.promises, *plan.claims))
 
 
 def _crowded(

@@ -38,7 +38,8 @@ def test_l6_only_whom_the_rules_allow_is_preempted(snapshot: Snapshot, policy: P
         gang = _gangs(snapshot)[one.gang_id]
         job = _jobs(snapshot)[one.for_job_id]
         wrong.extend(_unfit(snapshot, policy, gang))
-        wrong.extend(_unruly(books, policy, one, gang, job))
+        due = made.due.get(job.job_id, job.due)
+        wrong.extend(_unruly(books, policy, one, gang, replace(job, due=due)))
         books.sharing.take(gang.queue_id, books.amounts(gang.tasks), gang.preemptible, -1)
     assert wrong == []
 
