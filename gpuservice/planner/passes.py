@@ -83,7 +83,11 @@ class Pass:
         self.reserved = Reserved(world.ledger, world.reservations, self.now)
         self.future = Future(self.now, world.ledger, world.holdings, self.reserved)
         self.taken = QuotaBookings(self.now, world.headroom, world.quotas, world.running.taken)
-        self.trial = Trial(world, self.future, self.reserved, self.taken)
+        preempts = bool(self.policy.preempt) and any(
+            queue.preemption != "none" for queue in world.queues.values()
+        )
+        preempts |= not self.policy.preempt.isdisjoint(("due_gangs", "short_jobs"))
+        self.trial = Trial(world, self.future, self.reserved, self.taken, preempts)
         self.preempting = Preempting(self)
         self.promising = Promising(self)
         self.kept = np.zeros(len(world.line.live), dtype=np.bool_)

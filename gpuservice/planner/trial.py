@@ -31,12 +31,14 @@ class Tried:
 
 @dataclass(slots=True)
 class Trial:
-    """The rules by which requests are tried in one pass."""
+    """The rules by which requests are tried in one pass. ``preempts``: some may have to go for
+    others, so that limits do not say how long nodes are taken."""
 
     world: World
     future: Future
     reserved: Reserved
     taken: QuotaBookings
+    preempts: bool
 
     def places(self, job: PendingJob, shape: Shape, request: Request, end: float) -> Tried:
         """Places for a request that delay no promise and exceed no quota."""
@@ -65,8 +67,10 @@ class Trial:
         return Tried(None, Reason.INSUFFICIENT_GPUS, bool(word))
 
     def _wish(self, job: PendingJob, end: float) -> Wish:
-        healthy, free_at = self.world.layout.healthy, self.future.present.free_at
-        return Wish(self.world.queues[job.queue_id].spread, Ends(healthy, free_at, end))
+        spread = self.world.queues[job.queue_id].spread
+        if self.preempts:
+            return Wish(spread)
+        return Wish(spread, Ends(self.world.layout.healthy, self.future.present.free_at, end))
 
     def _first_pool(
         self, job: PendingJob, shape: Shape, request: Request, end: float, wish: Wish

@@ -35,8 +35,8 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """``spread``: tasks want the emptiest nodes. ``ends`` decides among equal ones; without them
-    it is the first."""
+    """``spread``: tasks want the emptiest nodes. ``ends`` decides among equal ones; without them it
+    is the first: where some may have to go, those that cannot are not scattered over all nodes."""
 
     spread: bool = False
     ends: Ends | None = None

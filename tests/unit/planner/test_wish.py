@@ -48,3 +48,15 @@ def test_how_full_a_node_is_comes_first() -> None:
 
 def test_idle_nodes_are_all_alike() -> None:
     assert taken(100, []) == ["a"]
+
+
+@pytest.mark.parametrize("way", ["priority", "due_gangs"])
+def test_where_some_may_have_to_go_their_limits_say_nothing(way: str) -> None:
+    """The first: jobs that nobody can move are not scattered over all nodes."""
+    waits = job("j1", max_runtime_s=100, gpu_milli=1000)
+    world = snapshot([node(name, 4) for name in "abc"], [waits], RUNNING)
+    queues = tuple(replace(queue, preemption="lower_priority") for queue in world.queues)
+    if way == "priority":
+        world = replace(world, queues=queues)
+    made = plan(world, replace(FIFO, preempt=frozenset({way})))
+    assert node_names(made, "j1") == ["a"]
