@@ -35,7 +35,10 @@ class Batch:
 
     handled: int = 0
     nodes: set[str] = field(default_factory=set)
+    #: Jobs with ended attempts: what they held is free.
     jobs: set[str] = field(default_factory=set)
+    #: Jobs that run now. Nothing is freed by that, so the scheduler is not woken.
+    running: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     #: Of ended attempts, where their checkpoints lie -> the complete ones there.
     checkpoints: dict[str, set[str]] = field(default_factory=dict)
@@ -59,7 +62,8 @@ class Attempts:
             self._deps.hints.send(Hint("nodes", tuple(sorted(batch.nodes))))
         if batch.jobs:
             self._deps.hints.send(Hint("jobs", tuple(sorted(batch.jobs))))
-            self._deps.hints.send(Hint("logs", tuple(sorted(batch.jobs))))
+        if batch.jobs | batch.running:
+            self._deps.hints.send(Hint("logs", tuple(sorted(batch.jobs | batch.running))))
         for told in batch.starts:
             self._trouble.note(told)
         for job_id in batch.removed:
@@ -87,6 +91,7 @@ class Attempts:
             whole.handled += part.handled
             whole.nodes |= part.nodes
             whole.jobs |= part.jobs
+            whole.running |= part.running
             whole.removed |= part.removed
             whole.checkpoints |= part.checkpoints
             whole.starts += part.starts
@@ -160,7 +165,7 @@ class Attempts:
                 promised_end_at=_promised(now, job),
             )
             self._running(uow, attempt, job, now, events)
-            batch.jobs.add(job.id)
+            batch.running.add(job.id)
         elif step.stop is not None:
             self._stop(uow, attempt, tasks, batch)
             values.update(

@@ -137,9 +137,11 @@ OPTS: list[cfg.Opt] = [
     ),
     cfg.FloatOpt(
         "min_interval_s",
-        default=0.05,
+        default=0.25,
         min=0.0,
-        help="The shortest time between two passes, in seconds: wake-ups within it share one.",
+        help="The shortest time between two passes, in seconds: wake-ups within it share one. "
+        "After a quiet time of this length the next job is looked at as it comes. Longer times "
+        "cost the scheduler less, and jobs that come or end in quick succession wait longer.",
     ),
     cfg.StrOpt(
         "coordination_url",

@@ -93,6 +93,7 @@ class Bus:
         except (oslo_messaging.DriverLoadFailure, oslo_messaging.InvalidTransportURL) as error:
             raise BusMisconfigured(f"transport_url cannot be used: {error}") from error
         _register_missing(self._conf)
+        _wait_longer()
 
     def start(self) -> None:
         """Connect in the background; sending and subscribing work at once.
@@ -183,7 +184,9 @@ class Bus:
                     server = oslo_messaging.get_rpc_server(
                         self._transport, target, [_Endpoint(self)], executor="threading"
                     )
-                    server.start()
+                    # A worker thread looks once a second whether it may go: one is enough, as
+                    # listeners are quick, and it keeps the order.
+                    server.start(override_pool_size=1)
                 break
             except Exception as error:
                 LOG.warning("Cannot listen for %s wake-ups yet: %s", kind, error)
@@ -250,3 +253,20 @@ def _register_missing(conf: cfg.ConfigOpts) -> None:
             continue
         if options is not None:
             conf.register_opts(options, group=name)
+
+
+#: After a message a listener of oslo.messaging waits this long (seconds) for the next before it
+#: looks for acknowledgements, and then twice as long each time.
+PAUSE_S = 0.5
+
+
+def _wait_longer() -> None:
+    """The library begins with a millisecond, for the sake of messages that are acknowledged when
+    they are done: a dozen wake-ups of the process after each. Casts are acknowledged as they come.
+    """
+    try:
+        driver: Any = importlib.import_module("oslo_messaging._drivers.amqpdriver")
+    except ImportError:  # a release without this part
+        return
+    if isinstance(getattr(driver, "ACK_REQUEUE_EVERY_SECONDS_MIN", None), float):
+        driver.ACK_REQUEUE_EVERY_SECONDS_MIN = PAUSE_S

@@ -34,6 +34,9 @@ SHARD = "all"
 EXPLAIN_EVERY = 8
 #: But so long (seconds) after its end at the latest: a new job is told why it waits.
 EXPLAIN_WITHIN_S = 4.0
+#: What wakes the loop within so long (seconds) of the first wake-up shares its pass: the ends of a
+#: gang, a handful of submissions.
+GATHER_S = 0.02
 #: What is known already is looked at anew so often (seconds).
 REFRESH_EVERY_S = 4.0
 #: What has ended is reckoned in so often (seconds).
@@ -206,12 +209,14 @@ class Scheduler:
                 wake.clear()
                 began = self._clock.monotonic()
                 fruitful = _safely("A scheduling pass", self.step)
-                took = self._clock.monotonic() - began
+                ended = self._clock.monotonic()
                 if not wake.wait(self._conf.interval_s):
                     continue
                 # Long passes (a long line) that start nothing take at most half of the time:
                 # more wake-ups share one.
-                stop.wait(max(self._conf.min_interval_s, 0.0 if fruitful else took))
+                pause = max(self._conf.min_interval_s, 0.0 if fruitful else ended - began)
+                # After a quiet time the next pass comes at once.
+                stop.wait(max(ended + pause - self._clock.monotonic(), GATHER_S))
         finally:
             unsubscribe()
             self._beside.shutdown()

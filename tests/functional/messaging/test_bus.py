@@ -12,9 +12,10 @@ from contextlib import ExitStack
 import oslo_messaging
 import pytest
 from oslo_config import cfg
+from oslo_messaging._drivers import amqpdriver
 
 from gpuservice.conf import opts
-from gpuservice.messaging.bus import MAX_IDS, Bus
+from gpuservice.messaging.bus import MAX_IDS, PAUSE_S, Bus
 
 #: Transport -> its URL.
 TRANSPORTS = {"memory": "fake://", "rabbitmq": os.getenv("GPUSERVICE_TEST_RABBIT_URL")}
@@ -180,3 +181,22 @@ def test_a_broker_that_was_away_costs_no_long_silence(
     until(lambda: "jobs" in client.sent, lambda: sender.send("jobs", ("c",)))
     # Two failed casts of 0.4 s, each followed by half a second at most.
     assert time.monotonic() - began < 2.8
+
+
+def test_a_listener_has_one_worker_that_seldom_wakes(
+    bus: Callable[[], Bus], transport: str
+) -> None:
+    """The library's defaults are 64 workers, and a dozen looks after each message."""
+    before = {thread.ident for thread in threading.enumerate()}
+    heard, sender, listener = Heard(), bus(), bus()
+    listening(listener, heard, "jobs", sender)
+    for number in range(20):
+        sender.send("jobs", (f"job-{number}",))
+        until(lambda number=number: f"job-{number}" in heard.ids("jobs"))  # type: ignore[misc]
+    workers = [
+        thread
+        for thread in threading.enumerate()
+        if thread.ident not in before and type(thread).__name__ == "ThreadWorker"
+    ]
+    assert len(workers) == 1
+    assert amqpdriver.ACK_REQUEUE_EVERY_SECONDS_MIN == PAUSE_S
