@@ -4,9 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Insert, Table, and_, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Insert,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    select,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from gpuservice.domain.errors import Invalid
@@ -97,6 +108,12 @@ def lock_rows(connection: Connection, table: Table, ids: Iterable[str]) -> None:
     if len(wanted) == 1 or connection.dialect.name == "sqlite":
         return
     for part in chunks(wanted):
-        connection.execute(
-            select(table.c.id).where(table.c.id.in_(part)).order_by(table.c.id).with_for_update()
-        )
+        connection.execute(_locking(table), {"ids": part})
+
+
+@cache
+def _locking(table: Table) -> Select[Any]:
+    """Built once: that costs more than to run it."""
+    ident = table.c.id
+    some = ident.in_(bindparam("ids", expanding=True))
+    return select(ident).where(some).order_by(ident).with_for_update()

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from gpuservice.db import tables
+from gpuservice.db.moments import MOMENT
 from gpuservice.db.repositories import records
 from gpuservice.db.repositories.devices import Devices
 from gpuservice.db.repositories.elements import Elements
@@ -33,12 +34,6 @@ from gpuservice.domain.work import (
     Queue,
     ServiceRecord,
 )
-
-_NOW = {
-    "postgresql": text("SELECT clock_timestamp() AT TIME ZONE 'utc'"),
-    "mysql": text("SELECT UTC_TIMESTAMP(6)"),
-    "mariadb": text("SELECT UTC_TIMESTAMP(6)"),
-}
 
 
 class DatabaseUnitOfWork:
@@ -152,7 +147,7 @@ class DatabaseUnitOfWork:
     @cached_property
     def scheduling(self) -> SchedulingReads:
         """What the scheduler reads."""
-        return SchedulingReads(self.connection)
+        return SchedulingReads(self.connection, self._seen)
 
     @cached_property
     def usage(self) -> Usage:
@@ -173,7 +168,7 @@ class DatabaseUnitOfWork:
 
     @cached_property
     def _epochs(self) -> records.Epochs:
-        return records.Epochs(self.connection)
+        return records.Epochs(self.connection, self._seen)
 
     @cached_property
     def _leases(self) -> records.WorkLeases:
@@ -182,13 +177,16 @@ class DatabaseUnitOfWork:
     def now(self) -> datetime:
         """The database's time, read once; the clock's own with the embedded database."""
         if self._time is None:
-            statement = _NOW.get(self.connection.dialect.name)
-            if statement is None:
+            if self.connection.dialect.name == "sqlite":
                 self._time = self._clock.now()
             else:
-                value: datetime = self.connection.execute(statement).scalar_one()
-                self._time = value.replace(tzinfo=UTC)
+                self._time = self.connection.execute(MOMENT).scalar_one()
         return self._time
+
+    def _seen(self, moment: datetime | None) -> None:
+        """Another statement has told the database's time along with its own answer."""
+        if self._time is None:
+            self._time = moment
 
     def explanation(self, job_id: str) -> Explanation | None:
         """The newest explanation of a job."""

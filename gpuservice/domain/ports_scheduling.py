@@ -79,8 +79,24 @@ class LiveGang:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What tasks take of a node, and of its devices: (milli, occupant) by device."""
+
+    node_id: str
+    epoch: int
+    used_vcpus: int
+    used_memory_mib: int
+    live_tasks: int
+    occupant: str | None
+    devices: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Marks:
     """What tells whether rows that a reader keeps are still as they were: equal marks, equal rows.
+
+    ``nodes``: (version, revision): what only tasks changed has another revision alone. ``gangs``:
+    (version of the attempt, of its job, number of tasks left).
 
     ``ground``: of pools, flavors, GPU types, hosts, queues and devices, each table as a whole (what
     tasks take of a device, its node tells). ``nodes`` by id, ``gangs`` by live attempt and
@@ -103,6 +119,12 @@ class SchedulingReads(Protocol):
 
     def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
         """Those jobs, all or some of them, in order of submission."""
+
+    def submitted(self, job_ids: Sequence[str]) -> list[tuple[WaitingJob, dict[str, Any]]]:
+        """Those of the jobs that wait, in order of submission, with their specs."""
+
+    def use(self, node_ids: Sequence[str]) -> list[NodeUse]:
+        """What is taken of nodes."""
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs."""

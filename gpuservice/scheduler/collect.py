@@ -4,7 +4,7 @@ history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -128,12 +128,12 @@ class Collector:
 
     def collect(self, uow: UnitOfWork) -> Collected:
         """The state of this moment."""
+        marks = uow.scheduling.marks()  # first: it tells the time along with them
         at = uow.now()
         now = at.timestamp()
         if not 0.0 <= now - self._whole_at < WHOLE_EVERY_S:
             self._forget_rows()
             self._whole_at = now
-        marks = uow.scheduling.marks()
         cluster, running = self._cluster, self._running
         cluster.follow(uow, marks)
         self._follow_waiting(uow, marks.waiting)
@@ -171,15 +171,12 @@ class Collector:
         ]
         if changed:
             last = next(reversed(rows.values()), None)
-            read = uow.scheduling.waiting(changed)
+            read = self._read_waiting(uow, changed)
             rows.update((job.id, job) for job in read)
             if last is not None and _submission(read[0]) < _submission(last):
                 self._rows = rows = dict(
                     sorted(rows.items(), key=lambda item: _submission(item[1]))
                 )
-            missing = [ident for ident in changed if ident not in self._specs]
-            for ident, spec in uow.scheduling.specs(missing).items():
-                self._specs[ident] = JobSpec.from_dict(spec)
             self._pending = None
         if not self._settings.leads:
             known = uow.scheduling.notes()
@@ -190,6 +187,17 @@ class Collector:
                     if (row.due_at, row.promised_since) != known.get(ident, (None, None))
                 }
             )
+
+    def _read_waiting(self, uow: UnitOfWork, idents: Sequence[str]) -> list[WaitingJob]:
+        """Rows of waiting jobs, in order of submission; new ones come with their specs."""
+        known = [ident for ident in idents if ident in self._specs]
+        fresh = [ident for ident in idents if ident not in self._specs]
+        read = uow.scheduling.waiting(known) if known else []
+        if fresh:
+            for job, spec in uow.scheduling.submitted(fresh):
+                self._specs[job.id] = JobSpec.from_dict(spec)
+                read.append(job)
+        return sorted(read, key=_submission) if known and fresh else read
 
     def _pending_jobs(self, uow: UnitOfWork, now: datetime) -> tuple[plan_input.PendingJob, ...]:
         shut = {queue.id for queue in self._cluster.queues if queue.status == QueueStatus.CLOSED}

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.pools import IN_SIZE
-from gpuservice.domain.ports_scheduling import Marks
+from gpuservice.domain.ports_scheduling import Marks, NodeUse
 from gpuservice.domain.ports_store import UnitOfWork, Where
 from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus
 from gpuservice.domain.work import Queue
@@ -56,7 +58,12 @@ class KeptCluster:
         if whole or changed or gone:
             before = {ident: _place(node) for ident, node in self.nodes.items()}
             self.nodes = dict(self.nodes)  # whoever has the former one keeps it as it was
-            self._read_nodes(uow, changed, whole)
+            taken = [ident for ident in changed if self._only_taken(ident, marks)]
+            if taken:
+                self._follow_use(uow.scheduling.use(taken))
+            other = sorted(set(changed) - set(taken))
+            if whole or other:
+                self._read_nodes(uow, other, whole)
             for ident in gone:
                 self.nodes.pop(ident, None)
                 self._states.pop(ident, None)
@@ -100,6 +107,33 @@ class KeptCluster:
                 node, self.pools[node.pool_id], devices.get(node.id, []), host
             )
 
+    def _only_taken(self, ident: str, marks: Marks) -> bool:
+        """Whether nothing of a known node changed but what tasks take of it. (That its devices are
+        as they were, the ground tells.)"""
+        known = self._marks.get(ident)
+        return known is not None and known[0] == marks.nodes[ident][0] and ident in self._states
+
+    def _follow_use(self, uses: Sequence[NodeUse]) -> None:
+        for use in uses:
+            ident = use.node_id
+            self.nodes[ident] = replace(
+                self.nodes[ident],
+                epoch=use.epoch,
+                used_vcpus=use.used_vcpus,
+                used_memory_mib=use.used_memory_mib,
+                live_tasks=use.live_tasks,
+                occupant_project_id=use.occupant,
+            )
+            state = self._states[ident]
+            self._states[ident] = replace(
+                state,
+                devices=tuple(_taken(one, *use.devices[one.id]) for one in state.devices),
+                used_vcpus=use.used_vcpus,
+                used_memory_mib=use.used_memory_mib,
+                live_tasks=use.live_tasks,
+                occupant=use.occupant,
+            )
+
     def _shape_pools(self) -> None:
         by_pool: dict[str, list[Node]] = {}
         for node in self.nodes.values():
@@ -109,6 +143,15 @@ class KeptCluster:
             for pool in self.pools.values()
             if pool.flavor_id in self._flavors
         )
+
+
+def _taken(
+    device: plan_input.DeviceState, milli: int, occupant: str | None
+) -> plan_input.DeviceState:
+    """The device with so much of it taken; the same object if that is nothing new."""
+    if (device.used_milli, device.occupant) == (milli, occupant):
+        return device
+    return replace(device, used_milli=milli, occupant=occupant)
 
 
 def _place(node: Node) -> tuple[str, str]:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gpuservice.domain.jobspec import JobSpec
 from gpuservice.domain.ports_scheduling import LiveGang, Marks
 from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.planner import snapshot as plan_input
 from gpuservice.planner.requests import request_of
-from gpuservice.scheduler.running_state import held_milli, running_gangs
+from gpuservice.scheduler.running_state import held_milli, running_gang, running_gangs
 
 
 class KeptRunning:
@@ -30,6 +30,7 @@ class KeptRunning:
     def forget(self) -> None:
         """Read everything anew."""
         self._marks = {}
+        self.gangs, self.held, self._states, self.states = {}, {}, {}, ()
 
     def follow(self, uow: UnitOfWork, marks: Marks, specs: Mapping[str, JobSpec]) -> None:
         """The state of the moment of these marks, which were read in the same transaction.
@@ -42,10 +43,31 @@ class KeptRunning:
         for kept in (self.gangs, self.held, self._states):
             for ident in kept.keys() - marks.gangs.keys():
                 del kept[ident]
-        if changed:
-            self._read(uow, changed, specs)
+        # What tasks hold changes only when one of them is gone.
+        same = [
+            ident
+            for ident in changed
+            if ident in self._states
+            and ident in self._marks
+            and self._marks[ident][2] == marks.gangs[ident][2]
+        ]
+        if same:
+            self._follow_gangs(uow.scheduling.live_gangs(same))
+        other = [ident for ident in changed if ident not in set(same)]
+        if other:
+            self._read(uow, other, specs)
         self.states = tuple(self._states[ident] for ident in sorted(self._states))
         self._marks = marks.gangs
+
+    def _follow_gangs(self, gangs: Sequence[LiveGang]) -> None:
+        """Attempts that hold what they held."""
+        for gang in gangs:
+            ident = gang.attempt_id
+            self.gangs[ident] = gang
+            held = self._states[ident].tasks
+            self._states[ident] = running_gang(
+                gang, held, self._wants.get(gang.job_id), self._protected_s
+            )
 
     def _read(
         self, uow: UnitOfWork, changed: Collection[str], specs: Mapping[str, JobSpec]

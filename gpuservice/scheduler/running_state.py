@@ -38,18 +38,19 @@ def running_gangs(
             )
         )
     return tuple(
-        _gang(gang, tuple(places[gang.attempt_id]), wants.get(gang.job_id), protected_s)
+        running_gang(gang, tuple(places[gang.attempt_id]), wants.get(gang.job_id), protected_s)
         for gang in gangs
         if gang.attempt_id in places
     )
 
 
-def _gang(
+def running_gang(
     gang: LiveGang,
     tasks: tuple[plan_input.TaskPlacement, ...],
     wanted: tuple[plan_input.Request, int] | None,
     protected_s: float,
 ) -> plan_input.RunningGang:
+    """An attempt whose tasks hold these places."""
     request, grace_s = wanted or (None, 0)
     stopping = gang.status == AttemptStatus.STOPPING or gang.stop_requested_at is not None
     ends = [] if gang.promised_end_at is None else [gang.promised_end_at]

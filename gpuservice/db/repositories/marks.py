@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -20,6 +21,7 @@ from sqlalchemy import (
     union_all,
 )
 
+from gpuservice.db.moments import DatabaseTime
 from gpuservice.db.tables import (
     ATTEMPTS,
     DEVICES,
@@ -39,7 +41,7 @@ from gpuservice.domain.pools import IN_SIZE
 from gpuservice.domain.ports_scheduling import Marks
 from gpuservice.domain.states import POOL_COUNTED, TaskStatus
 
-_GROUND, _NODE, _GANG, _WAITING, _USE, _LIMIT = range(6)
+_GROUND, _NODE, _GANG, _WAITING, _USE, _LIMIT, _CLOCK = range(7)
 
 
 def _marks(
@@ -95,8 +97,10 @@ _JOBS = _marks(_WAITING, JOBS.c.id, JOBS.c.version).where(
 )
 _USES = _marks(_USE, QUOTA_USAGE.c.project_id, QUOTA_USAGE.c.in_use, name=QUOTA_USAGE.c.name)
 _LIMITS = _marks(_LIMIT, QUOTA_LIMITS.c.project_id, QUOTA_LIMITS.c.value, name=QUOTA_LIMITS.c.name)
+_TIME = _marks(_CLOCK, literal_column("''", String), latest=DatabaseTime())
 _ALL = union_all(
     _POOLS,
+    _TIME,
     *(_ground(table) for table in (FLAVORS, GPU_TYPES, HOSTS, QUEUES, DEVICES)),
     _NODES,
     _GANGS,
@@ -111,9 +115,9 @@ _QUOTA = union_all(_USES, _LIMITS)
 Quota = dict[tuple[str, str], tuple[int | None, int]]
 
 
-def read(connection: Connection) -> Marks:
-    """The marks of this moment."""
-    marks = Marks()
+def read(connection: Connection) -> tuple[Marks, datetime | None]:
+    """The marks of this moment, and which one it is by the database's time (if it has one)."""
+    marks, moment = Marks(), None
     use: dict[tuple[str, str], int] = {}
     limits: dict[tuple[str, str], int] = {}
     for kind, ident, first, second, third, name, latest in connection.execute(_ALL):
@@ -127,10 +131,12 @@ def read(connection: Connection) -> Marks:
             use[ident, name] = first
         elif kind == _LIMIT:
             limits[ident, name] = first
+        elif kind == _CLOCK:
+            moment = latest
         else:
             marks.ground[ident] = (first, second, latest)
     marks.quota.update(_quota(use, limits))
-    return marks
+    return marks, moment
 
 
 def read_quota(connection: Connection) -> Quota:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
+from gpuservice.db.moments import DatabaseTime
 from gpuservice.db.repositories.generic import TableRepository
 from gpuservice.db.statements import chunks, insert_ignoring
 from gpuservice.db.tables import (
@@ -40,6 +41,9 @@ class Events(TableRepository[Event]):
         ways = [way for key, way in page.sort if key in ("seq", "at", "created_at")]
         sort = (("seq", ways[0] if ways else "asc"),)
         return super().page(Page(page.where, sort, page.limit, page.marker))
+
+
+_DROP = delete(EXPLANATIONS).where(EXPLANATIONS.c.job_id.in_(bindparam("jobs", expanding=True)))
 
 
 class Explanations:
@@ -76,7 +80,7 @@ class Explanations:
     def drop(self, job_ids: Sequence[str]) -> None:
         """Forget."""
         for part in chunks(sorted(set(job_ids))):
-            self._c.execute(delete(EXPLANATIONS).where(EXPLANATIONS.c.job_id.in_(part)))
+            self._c.execute(_DROP, {"jobs": part})
 
 
 _PORTS_AT = select(PORT_LEASES.c.address, PORT_LEASES.c.port).where(
@@ -179,11 +183,25 @@ def _scope(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+_CHECK = (
+    update(SCHEDULER_SHARDS)
+    .where(
+        SCHEDULER_SHARDS.c.shard == bindparam("the_shard"),
+        SCHEDULER_SHARDS.c.epoch == bindparam("the_epoch"),
+    )
+    .values(leader=SCHEDULER_SHARDS.c.leader, epoch=SCHEDULER_SHARDS.c.epoch)
+)
+_CHECK_AND_TIME = _CHECK.returning(DatabaseTime())
+
+
 class Epochs:
     """Leader epochs of scheduler shards."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, seen: Callable[[datetime | None], None] | None = None
+    ) -> None:
         self._c = connection
+        self._seen = seen
 
     def raise_epoch(self, shard: str, leader: str) -> int:
         """A new leader."""
@@ -200,13 +218,16 @@ class Epochs:
 
     def check(self, shard: str, epoch: int) -> None:
         """Lock the shard's row if the epoch is still ours; raises ``StaleEpoch``."""
-        row = SCHEDULER_SHARDS.c
-        matched = self._c.execute(
-            update(SCHEDULER_SHARDS)
-            .where(row.shard == shard, row.epoch == epoch)
-            .values(leader=row.leader, epoch=row.epoch)
-        ).rowcount
-        if not matched:
+        values = {"the_shard": shard, "the_epoch": epoch}
+        if self._c.dialect.name == "postgresql":
+            # What follows the check asks for the time: one statement tells both.
+            moments = self._c.execute(_CHECK_AND_TIME, values).scalars().all()
+            ours = bool(moments)
+            if ours and self._seen is not None:
+                self._seen(moments[0])
+        else:
+            ours = bool(self._c.execute(_CHECK, values).rowcount)
+        if not ours:
             raise StaleEpoch(f"Epoch {epoch} of shard {shard!r} is over.")
 
 

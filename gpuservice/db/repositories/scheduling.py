@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +14,13 @@ from gpuservice.db.statements import chunks
 from gpuservice.db.tables import (
     ALLOCATIONS,
     ATTEMPTS,
+    DEVICES,
     ELEMENTS,
     JOBS,
+    NODES,
     TASKS,
 )
-from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, Marks, WaitingJob
+from gpuservice.domain.ports_scheduling import LiveGang, LiveTask, Marks, NodeUse, WaitingJob
 from gpuservice.domain.states import JobStatus, TaskStatus
 
 _WAITING = (
@@ -115,18 +117,40 @@ _SOME_HELD = (
     .where(ALLOCATIONS.c.held == 1, _OF_SOME)
 )
 _SOME_ROWS = _ROWS.where(JOBS.c.id.in_(_IDS))
+_SUBMITTED = _SOME_ROWS.add_columns(JOBS.c.spec)
 _SPECS = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(_IDS))
+_USE = (
+    select(
+        NODES.c.id,
+        NODES.c.epoch,
+        NODES.c.used_vcpus,
+        NODES.c.used_memory_mib,
+        NODES.c.live_tasks,
+        NODES.c.occupant_project_id,
+        DEVICES.c.id,
+        DEVICES.c.used_milli,
+        DEVICES.c.occupant_project_id,
+    )
+    .select_from(NODES.outerjoin(DEVICES, DEVICES.c.node_id == NODES.c.id))
+    .where(NODES.c.id.in_(_IDS))
+)
 
 
 class SchedulingReads:
     """Read models for the planner's snapshot."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(
+        self, connection: Connection, seen: Callable[[datetime | None], None] | None = None
+    ) -> None:
         self._c = connection
+        self._seen = seen
 
     def marks(self) -> Marks:
-        """What a reader that keeps rows needs to read each time."""
-        return marks.read(self._c)
+        """What a reader that keeps rows needs to read each time, and the moment of it."""
+        found, moment = marks.read(self._c)
+        if self._seen is not None:
+            self._seen(moment)
+        return found
 
     def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
         """Those jobs, all or some of them, in order of submission."""
@@ -138,6 +162,25 @@ class SchedulingReads:
             for row in self._c.execute(_SOME_ROWS, {"ids": part})
         ]
         return sorted(found, key=lambda job: (job.created_at, job.id))
+
+    def submitted(self, job_ids: Sequence[str]) -> list[tuple[WaitingJob, dict[str, Any]]]:
+        """Those of the jobs that wait, in order of submission, with their specs."""
+        found = [
+            (WaitingJob(*row[:-1]), row[-1])
+            for part in chunks(sorted(job_ids))
+            for row in self._c.execute(_SUBMITTED, {"ids": part})
+        ]
+        return sorted(found, key=lambda one: (one[0].created_at, one[0].id))
+
+    def use(self, node_ids: Sequence[str]) -> list[NodeUse]:
+        """What is taken of nodes."""
+        found: dict[str, NodeUse] = {}
+        for part in chunks(sorted(node_ids)):
+            for *node, device, milli, occupant in self._c.execute(_USE, {"ids": part}):
+                one = found.setdefault(node[0], NodeUse(*node))
+                if device is not None:
+                    one.devices[device] = (milli, occupant)
+        return list(found.values())
 
     def specs(self, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """The specs of jobs (they never change, so a reader may keep them)."""

@@ -17,6 +17,7 @@ from gpuservice.domain.jobspec import normalise
 from gpuservice.domain.ports_store import Share, Where
 from gpuservice.domain.work import Attempt, Job, JobElement, Queue
 from gpuservice.planner.snapshot import Snapshot
+from gpuservice.scheduler import collect
 from gpuservice.scheduler.collect import WHOLE_EVERY_S, Collected, Collector, CollectSettings
 
 DEFAULTS = {"gpus": -1, "jobs:running": 50}
@@ -181,8 +182,10 @@ def begin(store: DatabaseStore, seed: int) -> Changes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_kept_is_what_is_there(store: DatabaseStore, seed: int) -> None:
-    """After any changes, alone or several at once."""
+def test_what_is_kept_is_what_is_there(
+    store: DatabaseStore, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any changes, alone or several at once, read in part or now and then whole."""
     changes = begin(store, seed)
     kept = Collector(DEFAULTS, SETTINGS)
     kinds = [
@@ -191,9 +194,11 @@ def test_what_is_kept_is_what_is_there(store: DatabaseStore, seed: int) -> None:
         changes.ground, changes.ground,
     ]  # fmt: skip
     seen: set[str] = set()
-    for _ in range(60):
+    for number in range(60):
         for _ in range(changes.dice.randrange(1, 4)):
             store.write(changes.dice.choice(kinds))
+        whole = number % 10 == 9
+        monkeypatch.setattr(collect, "WHOLE_EVERY_S", 0.0 if whole else WHOLE_EVERY_S)
         told = same(store, kept)
         seen |= {"pending"} if told.pending else set()
         seen |= {"running"} if told.running else set()
