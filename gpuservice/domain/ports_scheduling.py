@@ -123,6 +123,9 @@ class SchedulingReads(Protocol):
     def submitted(self, job_ids: Sequence[str]) -> list[tuple[WaitingJob, dict[str, Any]]]:
         """Those of the jobs that wait, in order of submission, with their specs."""
 
+    def lock_waiting(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of the jobs have elements that wait; locks their rows, in order of id."""
+
     def use(self, node_ids: Sequence[str]) -> list[NodeUse]:
         """What is taken of nodes."""
 

@@ -252,7 +252,8 @@ def _write(uow: UnitOfWork, gangs: Sequence[Gang], now: datetime) -> None:
         uow.jobs.change_each([(gang.job.id, _single_start(gang)) for gang in singles])
     _write_arrays(uow, arrays, now)
     uow.events.add_many([gang.event for gang in gangs])
-    gone = {gang.job.id for gang in singles}
+    # Explanations are written together with what the row says of them: most often there is none.
+    gone = {gang.job.id for gang in singles if gang.job.waiting_code is not None}
     gone.update(
         gang.job.id
         for gang in arrays

@@ -98,6 +98,7 @@ class Explaining:
         :param refresh: whether those whose reason is the same are looked at as well.
         """
         self._pass += 1
+        entries = list(entries)  # each is worked out as it is looked at
         waiting = {entry.job_id for entry in entries}
         with self._lock:
             self._forgotten = set()
@@ -150,8 +151,8 @@ class Explaining:
         digests: dict[str, str],
     ) -> list[str]:
         """Write those of the jobs that still wait; which they are."""
+        still = uow.scheduling.lock_waiting(part)
         now = uow.now()
-        still = {job.id for job in uow.jobs.get_many(part, lock=True) if job.waiting_elements}
         kept = [ident for ident in part if ident in still]
         uow.save_explanations(
             [

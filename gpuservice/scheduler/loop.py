@@ -37,8 +37,10 @@ EXPLAIN_WITHIN_S = 4.0
 #: What wakes the loop within so long (seconds) of the first wake-up shares its pass: the ends of a
 #: gang, a handful of submissions.
 GATHER_S = 0.02
-#: What is known already is looked at anew so often (seconds).
-REFRESH_EVERY_S = 4.0
+#: Whether what waits has another reason is looked at so often (seconds), and everything that is
+#: told of it so often.
+REASONS_EVERY_S = 4.0
+NUMBERS_EVERY_S = 12.0
 #: What has ended is reckoned in so often (seconds).
 FOLD_EVERY_S = 10.0
 
@@ -73,7 +75,8 @@ class Scheduler:
         self._fold_from = float("-inf")
         self._led: int | None = None
         self._explain_from = float("-inf")
-        self._refresh_from = float("-inf")
+        self._reasons_from = float("-inf")
+        self._numbers_from = float("-inf")
         self._beside: ThreadPoolExecutor | None = None
         self._saving: Future[bool] | None = None
 
@@ -111,7 +114,7 @@ class Scheduler:
         """Whether this pass explains: somebody new waits, or it is time to look at all anew."""
         if now < self._explain_from or not (self._saving is None or self._saving.done()):
             return False
-        return now >= self._refresh_from or self._explaining.lacks(waiting)
+        return now >= self._reasons_from or self._explaining.lacks(waiting)
 
     def _plan(self, snapshot: Snapshot, explain: bool) -> Plan:
         """A plan from what was kept since the last one; one that explains is read beside the next
@@ -160,9 +163,10 @@ class Scheduler:
         """Keep the explanations: beside the next passes where this is a program."""
 
         explaining = self._explaining
-        refresh = began >= self._refresh_from
+        refresh = began >= self._numbers_from
         if refresh:
-            self._refresh_from = began + REFRESH_EVERY_S
+            self._numbers_from = began + NUMBERS_EVERY_S
+        self._reasons_from = began + REASONS_EVERY_S
 
         def save() -> None:
             explaining.save(waiting, refresh)

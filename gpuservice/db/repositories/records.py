@@ -198,7 +198,7 @@ class Epochs:
     """Leader epochs of scheduler shards."""
 
     def __init__(
-        self, connection: Connection, seen: Callable[[datetime | None], None] | None = None
+        self, connection: Connection, seen: Callable[[datetime | None], None] = lambda _: None
     ) -> None:
         self._c = connection
         self._seen = seen
@@ -223,7 +223,7 @@ class Epochs:
             # What follows the check asks for the time: one statement tells both.
             moments = self._c.execute(_CHECK_AND_TIME, values).scalars().all()
             ours = bool(moments)
-            if ours and self._seen is not None:
+            if ours:
                 self._seen(moments[0])
         else:
             ours = bool(self._c.execute(_CHECK, values).rowcount)

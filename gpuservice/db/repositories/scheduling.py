@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Select, and_, bindparam, func, or_, select
 
+from gpuservice.db.moments import DatabaseTime
 from gpuservice.db.repositories import marks
 from gpuservice.db.statements import chunks
 from gpuservice.db.tables import (
@@ -119,6 +120,12 @@ _SOME_HELD = (
 _SOME_ROWS = _ROWS.where(JOBS.c.id.in_(_IDS))
 _SUBMITTED = _SOME_ROWS.add_columns(JOBS.c.spec)
 _SPECS = select(JOBS.c.id, JOBS.c.spec).where(JOBS.c.id.in_(_IDS))
+_STILL = (
+    select(JOBS.c.id, DatabaseTime())
+    .where(JOBS.c.id.in_(_IDS), JOBS.c.waiting_elements > 0)
+    .order_by(JOBS.c.id)
+    .with_for_update()
+)
 _USE = (
     select(
         NODES.c.id,
@@ -140,7 +147,7 @@ class SchedulingReads:
     """Read models for the planner's snapshot."""
 
     def __init__(
-        self, connection: Connection, seen: Callable[[datetime | None], None] | None = None
+        self, connection: Connection, seen: Callable[[datetime | None], None] = lambda _: None
     ) -> None:
         self._c = connection
         self._seen = seen
@@ -148,8 +155,7 @@ class SchedulingReads:
     def marks(self) -> Marks:
         """What a reader that keeps rows needs to read each time, and the moment of it."""
         found, moment = marks.read(self._c)
-        if self._seen is not None:
-            self._seen(moment)
+        self._seen(moment)
         return found
 
     def waiting(self, job_ids: Sequence[str] | None = None) -> list[WaitingJob]:
@@ -171,6 +177,15 @@ class SchedulingReads:
             for row in self._c.execute(_SUBMITTED, {"ids": part})
         ]
         return sorted(found, key=lambda one: (one[0].created_at, one[0].id))
+
+    def lock_waiting(self, job_ids: Sequence[str]) -> set[str]:
+        """Which of the jobs have elements that wait; locks their rows, in order of id."""
+        still: set[str] = set()
+        for part in chunks(sorted(job_ids)):
+            for ident, moment in self._c.execute(_STILL, {"ids": part}):
+                still.add(ident)
+                self._seen(moment)
+        return still
 
     def use(self, node_ids: Sequence[str]) -> list[NodeUse]:
         """What is taken of nodes."""

@@ -52,7 +52,8 @@ class Planned:
 
     def plan(self) -> None:
         """One pass that explains."""
-        self._scheduler._explain_from = self._scheduler._refresh_from = float("-inf")
+        self._scheduler._explain_from = self._scheduler._numbers_from = float("-inf")
+        self._scheduler._reasons_from = float("-inf")
         self._scheduler.step()
 
     def conduct(self) -> None:
