@@ -19,6 +19,7 @@ from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import QueueStatus
 from gpuservice.planner import snapshot as plan_input
 from gpuservice.planner.requests import request_of
+from gpuservice.scheduler.gang_rows import Gang
 from gpuservice.scheduler.kept_cluster import KeptCluster
 from gpuservice.scheduler.kept_running import KeptRunning
 from gpuservice.scheduler.usage import Reading
@@ -98,6 +99,13 @@ class Collector:
             if row is not None:
                 self._rows[ident] = replace(row, due_at=due, promised_since=since)
                 self._pending = None
+
+    def began(self, batches: Iterable[Sequence[Gang]]) -> None:
+        """What this process itself has started since the last snapshot, by transaction: it need
+        not be read."""
+        for gangs in batches:
+            self._cluster.took(gangs)
+            self._running.began(gangs, self._specs)
 
     def told(self, promises: Iterable[plan_input.Promise]) -> None:
         """What the last plan promised, and where those start for whom others go: each is kept by

@@ -22,7 +22,7 @@ from gpuservice.domain.states import JobStatus
 from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Job, JobElement
 from gpuservice.planner.plan_types import Start
-from gpuservice.scheduler.gang_rows import Gang, GangBuilder
+from gpuservice.scheduler.gang_rows import Gang, GangBuilder, by_project, takes
 
 LOG = logging.getLogger(__name__)
 
@@ -36,11 +36,12 @@ _KEPT_PROMISE = {"promised_since": None, "promised_start_at": None, "claimed": F
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the starts of a plan."""
+    """What became of the starts of a plan; ``batches``: what each transaction wrote."""
 
     started: list[str] = field(default_factory=list)
     overtaken: list[str] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
+    batches: list[Sequence[Gang]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Committer:
             self._commit_halving(epoch, starts[:middle], nodes, pools, outcome)
             self._commit_halving(epoch, starts[middle:], nodes, pools, outcome)
             return
+        outcome.batches.append(gangs)
         for gang in gangs:
             outcome.started.append(gang.job.id)
             outcome.nodes.update(task.node_id for task in gang.tasks)
@@ -199,16 +201,9 @@ def _fresh(uow: UnitOfWork, job: Job, count: int) -> list[int]:
     return fresh[:count]
 
 
-def _by_project(gangs: Iterable[Gang]) -> dict[str, list[Gang]]:
-    grouped: dict[str, list[Gang]] = {}
-    for gang in gangs:
-        grouped.setdefault(gang.job.project_id, []).append(gang)
-    return dict(sorted(grouped.items()))
-
-
 def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
     """Take quota, devices and node capacity, each set-wise and guarded, in lock order."""
-    projects = _by_project(gangs)
+    projects = by_project(gangs)
     for project, theirs in projects.items():
         amounts: dict[str, int] = {}
         for gang in theirs:
@@ -222,16 +217,9 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
         shares = [share for gang in theirs for share in gang.shares]
         if shares and not uow.devices.take(shares, project):
             raise CommitConflict("A device of the plan is no longer free.")
-    for project, theirs in projects.items():
-        for alone in (True, False):
-            loads = [
-                load
-                for gang in theirs
-                for load in gang.loads
-                if (load.node_id in gang.alone_on) is alone
-            ]
-            if loads and not uow.nodes.take(loads, project, isolation_node=alone):
-                raise CommitConflict("A node of the plan is no longer ready or has no room.")
+    for project, alone, loads in takes(gangs):
+        if not uow.nodes.take(loads, project, isolation_node=alone):
+            raise CommitConflict("A node of the plan is no longer ready or has no room.")
 
 
 def _check_nodes(uow: UnitOfWork, gangs: Iterable[Gang]) -> None:

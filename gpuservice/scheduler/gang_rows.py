@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -191,3 +191,26 @@ class GangBuilder:
             )
             for device_id, milli in placed.devices
         ]
+
+
+def by_project(gangs: Iterable[Gang]) -> dict[str, list[Gang]]:
+    """In order of project."""
+    grouped: dict[str, list[Gang]] = {}
+    for gang in gangs:
+        grouped.setdefault(gang.job.project_id, []).append(gang)
+    return dict(sorted(grouped.items()))
+
+
+def takes(gangs: Iterable[Gang]) -> Iterator[tuple[str, bool, list[NodeLoad]]]:
+    """What a transaction takes of nodes, in its order: (project, whether it must be alone there,
+    loads). Each raises the revision of its nodes once."""
+    for project, theirs in by_project(gangs).items():
+        for alone in (True, False):
+            loads = [
+                load
+                for gang in theirs
+                for load in gang.loads
+                if (load.node_id in gang.alone_on) is alone
+            ]
+            if loads:
+                yield project, alone, loads

@@ -10,11 +10,12 @@ from datetime import datetime
 from gpuservice.domain.inventory import Device, Flavor, GpuType, Host, Node, Pool
 from gpuservice.domain.pools import IN_SIZE
 from gpuservice.domain.ports_scheduling import Marks, NodeUse
-from gpuservice.domain.ports_store import UnitOfWork, Where
+from gpuservice.domain.ports_store import NodeLoad, UnitOfWork, Where
 from gpuservice.domain.states import POOL_COUNTED, NodeStatus, PoolStatus
 from gpuservice.domain.work import Queue
 from gpuservice.planner import snapshot as plan_input
 from gpuservice.scheduler.cluster_state import COMING, node_state, pool_state, queue_state
+from gpuservice.scheduler.gang_rows import Gang, by_project, takes
 
 _POOLS = Where("status", "in", POOL_COUNTED - {PoolStatus.DELETING})
 _IN_SIZE = Where("status", "in", tuple(IN_SIZE))
@@ -68,12 +69,50 @@ class KeptCluster:
                 self.nodes.pop(ident, None)
                 self._states.pop(ident, None)
             self.nodes = dict(sorted(self.nodes.items()))
-            self.node_states = tuple(
-                self._states[ident] for ident in self.nodes if ident in self._states
-            )
+            self._list_states()
             if whole or before != {ident: _place(node) for ident, node in self.nodes.items()}:
                 self._shape_pools()
-        self._ground, self._marks = marks.ground, marks.nodes
+        self._ground, self._marks = marks.ground, dict(marks.nodes)
+
+    def took(self, gangs: Sequence[Gang]) -> None:
+        """A transaction of this process started these gangs: what it took is known without
+        reading. A node that others changed meanwhile has another mark, and is read."""
+        milli: dict[str, int] = {}
+        projects: dict[str, str] = {}
+        for project, theirs in by_project(gangs).items():
+            for share in (share for gang in theirs for share in gang.shares):
+                milli[share.device_id] = milli.get(share.device_id, 0) + share.milli
+                projects[share.device_id] = project
+        self.nodes = dict(self.nodes)
+        for project, _, loads in takes(gangs):
+            for node_id in dict.fromkeys(load.node_id for load in loads):
+                self._take(node_id, project, [one for one in loads if one.node_id == node_id])
+        for node_id in {task.node_id for gang in gangs for task in gang.tasks}:
+            state = self._states.get(node_id)
+            if state is not None:
+                devices = tuple(
+                    _taken(one, one.used_milli + milli[one.id], projects[one.id])
+                    if one.id in milli
+                    else one
+                    for one in state.devices
+                )
+                self._states[node_id] = replace(state, devices=devices)
+        self._list_states()
+
+    def _take(self, node_id: str, project: str, loads: Sequence[NodeLoad]) -> None:
+        node, state, mark = (
+            self.nodes.get(node_id),
+            self._states.get(node_id),
+            self._marks.get(node_id),
+        )
+        if node is None or state is None or mark is None:
+            self._marks.pop(node_id, None)
+            return
+        vcpus = node.used_vcpus + sum(load.vcpus for load in loads)
+        memory = node.used_memory_mib + sum(load.memory_mib for load in loads)
+        tasks = node.live_tasks + sum(load.tasks for load in loads)
+        self._use(NodeUse(node_id, node.epoch, vcpus, memory, tasks, project))
+        self._marks[node_id] = (mark[0], mark[1] + 1)
 
     def _read_ground(self, uow: UnitOfWork) -> None:
         self.pools = {pool.id: pool for pool in uow.pools.find(_POOLS, order=(("id", "asc"),))}
@@ -107,6 +146,11 @@ class KeptCluster:
                 node, self.pools[node.pool_id], devices.get(node.id, []), host
             )
 
+    def _list_states(self) -> None:
+        self.node_states = tuple(
+            self._states[ident] for ident in self.nodes if ident in self._states
+        )
+
     def _only_taken(self, ident: str, marks: Marks) -> bool:
         """Whether nothing of a known node changed but what tasks take of it. (That its devices are
         as they were, the ground tells.)"""
@@ -115,24 +159,28 @@ class KeptCluster:
 
     def _follow_use(self, uses: Sequence[NodeUse]) -> None:
         for use in uses:
-            ident = use.node_id
-            self.nodes[ident] = replace(
-                self.nodes[ident],
-                epoch=use.epoch,
-                used_vcpus=use.used_vcpus,
-                used_memory_mib=use.used_memory_mib,
-                live_tasks=use.live_tasks,
-                occupant_project_id=use.occupant,
-            )
-            state = self._states[ident]
-            self._states[ident] = replace(
-                state,
-                devices=tuple(_taken(one, *use.devices[one.id]) for one in state.devices),
-                used_vcpus=use.used_vcpus,
-                used_memory_mib=use.used_memory_mib,
-                live_tasks=use.live_tasks,
-                occupant=use.occupant,
-            )
+            self._use(use)
+            state = self._states[use.node_id]
+            devices = tuple(_taken(one, *use.devices[one.id]) for one in state.devices)
+            self._states[use.node_id] = replace(state, devices=devices)
+
+    def _use(self, use: NodeUse) -> None:
+        """What is taken of a node itself."""
+        self.nodes[use.node_id] = replace(
+            self.nodes[use.node_id],
+            epoch=use.epoch,
+            used_vcpus=use.used_vcpus,
+            used_memory_mib=use.used_memory_mib,
+            live_tasks=use.live_tasks,
+            occupant_project_id=use.occupant,
+        )
+        self._states[use.node_id] = replace(
+            self._states[use.node_id],
+            used_vcpus=use.used_vcpus,
+            used_memory_mib=use.used_memory_mib,
+            live_tasks=use.live_tasks,
+            occupant=use.occupant,
+        )
 
     def _shape_pools(self) -> None:
         by_pool: dict[str, list[Node]] = {}

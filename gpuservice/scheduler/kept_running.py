@@ -10,6 +10,7 @@ from gpuservice.domain.ports_scheduling import LiveGang, Marks
 from gpuservice.domain.ports_store import UnitOfWork
 from gpuservice.planner import snapshot as plan_input
 from gpuservice.planner.requests import request_of
+from gpuservice.scheduler.gang_rows import Gang
 from gpuservice.scheduler.running_state import held_milli, running_gang, running_gangs
 
 
@@ -56,8 +57,44 @@ class KeptRunning:
         other = [ident for ident in changed if ident not in set(same)]
         if other:
             self._read(uow, other, specs)
+        self._list_states()
+        self._marks = dict(marks.gangs)
+
+    def began(self, gangs: Sequence[Gang], specs: Mapping[str, JobSpec]) -> None:
+        """A transaction of this process started these: they need not be read. What others changed
+        meanwhile has another mark."""
+        for gang in gangs:
+            job, attempt = gang.job, gang.attempt
+            if job.is_array or job.id not in specs:
+                continue  # their elements are read
+            live = LiveGang(
+                attempt.id, job.id, attempt.project_id, attempt.queue_id, job.user_id,
+                attempt.status, job.priority, job.preemptible, job.max_runtime_s,
+                attempt.created_at, attempt.started_at, attempt.promised_end_at,
+                attempt.stop_requested_at, attempt.preempted_for, job.preempted_count,
+            )  # fmt: skip
+            shares: dict[str, list[tuple[str, int]]] = {}
+            for one in gang.allocations:
+                shares.setdefault(one.task_id, []).append((one.device_id, one.milli))
+            places = tuple(
+                plan_input.TaskPlacement(
+                    task.rank, task.node_id, tuple(sorted(shares.get(task.id, ()))),
+                    task.vcpus, task.memory_mib,
+                )
+                for task in sorted(gang.tasks, key=lambda task: task.rank)
+            )  # fmt: skip
+            self._wants[job.id] = _wanted(specs[job.id])
+            self.gangs[attempt.id] = live
+            self.held[attempt.id] = sum(one.milli for one in gang.allocations)
+            self._states[attempt.id] = running_gang(
+                live, places, self._wants[job.id], self._protected_s
+            )
+            # The start is the one change of the row since it was locked.
+            self._marks[attempt.id] = (attempt.version, job.version + 1, len(places))
+        self._list_states()
+
+    def _list_states(self) -> None:
         self.states = tuple(self._states[ident] for ident in sorted(self._states))
-        self._marks = marks.gangs
 
     def _follow_gangs(self, gangs: Sequence[LiveGang]) -> None:
         """Attempts that hold what they held."""

@@ -127,6 +127,7 @@ class Scheduler:
         """Everything that a plan says, each part in transactions of its own under the epoch:
         starts, whom to preempt, sizes of pools, and what is noted with jobs that wait on."""
         outcome = self._committer.commit(epoch, made.starts, collected.nodes, collected.pools)
+        self._collector.began(outcome.batches)
         gone = set(outcome.started)
         preempted = self._preempting.commit(epoch, made.preemptions)
         outcome.overtaken.extend(preempted.overtaken)
