@@ -31,6 +31,10 @@ class QuotaRepository(Protocol):
         """Take all amounts, names in sorted order, each guarded by its limit in one conditional
         update. Raises ``QuotaExceeded`` (limit, value, used, asked) at the first that fails."""
 
+    def move(self, project_id: str, amounts: Mapping[str, int]) -> None:
+        """Take what is positive and return what is negative, together; raises ``QuotaExceeded`` at
+        the first that does not fit, and the caller rolls back."""
+
     def give_back(self, project_id: str, amounts: Mapping[str, int]) -> None:
         """Return amounts (relative update)."""
 

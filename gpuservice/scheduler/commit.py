@@ -209,10 +209,8 @@ def _take(uow: UnitOfWork, gangs: Sequence[Gang]) -> None:
         for gang in theirs:
             for name, amount in gang.counted.items():
                 amounts[name] = amounts.get(name, 0) + amount
-        # In order of name, as every other taker: gpus..., jobs:queued, jobs:running.
-        uow.quotas.take(project, amounts)
-        uow.quotas.give_back(project, {"jobs:queued": len(theirs)})
-        uow.quotas.take(project, {"jobs:running": len(theirs)})
+        amounts.update({"jobs:queued": -len(theirs), "jobs:running": len(theirs)})
+        uow.quotas.move(project, amounts)
     for project, theirs in projects.items():
         shares = [share for gang in theirs for share in gang.shares]
         if shares and not uow.devices.take(shares, project):

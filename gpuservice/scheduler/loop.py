@@ -41,8 +41,8 @@ GATHER_S = 0.02
 #: told of it so often.
 REASONS_EVERY_S = 4.0
 NUMBERS_EVERY_S = 12.0
-#: What has ended is reckoned in so often (seconds).
-FOLD_EVERY_S = 10.0
+#: What has ended is reckoned in so often (seconds); until then it is read along.
+FOLD_EVERY_S = 30.0
 
 
 class Scheduler:

@@ -4,15 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
+    Update,
     and_,
     bindparam,
     case,
     delete,
     func,
+    or_,
     select,
     update,
 )
@@ -46,6 +51,48 @@ _TAKE = (
 )
 _LIMITS_OF = select(_LIMIT.name, _LIMIT.value).where(_LIMIT.project_id == bindparam("the_project"))
 _GIVE_BACK = update(QUOTA_USAGE).where(_ROW).values(in_use=_USE.in_use - bindparam("amount"))
+
+
+_LOCK = (
+    select(_USE.name, _USE.in_use)
+    .where(
+        _USE.project_id == bindparam("the_project"),
+        _USE.name.in_(bindparam("names", expanding=True)),
+    )
+    .order_by(_USE.name)
+    .with_for_update()
+)
+
+
+@cache
+def _moving(count: int) -> Update:
+    """One update of so many names. Returning has no limit."""
+    names = [bindparam(f"name_{number}", type_=_USE.name.type) for number in range(count)]
+
+    def by_name(what: str) -> ColumnElement[int]:
+        return case(
+            *(
+                (_USE.name == name, bindparam(f"{what}_{number}", type_=BigInteger))
+                for number, name in enumerate(names)
+            )
+        )
+
+    own = (
+        select(case((_LIMIT.value == UNLIMITED, _BOUNDLESS), else_=_LIMIT.value))
+        .where(_LIMIT.project_id == _USE.project_id, _LIMIT.name == _USE.name)
+        .correlate(QUOTA_USAGE)
+        .scalar_subquery()
+    )
+    amount = by_name("amount")
+    return (
+        update(QUOTA_USAGE)
+        .where(
+            _USE.project_id == bindparam("the_project"),
+            _USE.name.in_(names),
+            or_(amount < 0, _USE.in_use + amount <= func.coalesce(own, by_name("default"))),
+        )
+        .values(in_use=_USE.in_use + amount)
+    )
 
 
 class Quotas:
@@ -147,6 +194,36 @@ class Quotas:
         ]
         if rows:
             self._c.execute(_GIVE_BACK, rows)
+
+    def move(self, project_id: str, amounts: Mapping[str, int]) -> None:
+        """Take what is positive and return what is negative, all in one update; raise
+        ``QuotaExceeded`` at the first that does not fit, and leave it to the caller to roll back.
+        """
+        wanted = {name: amount for name, amount in sorted(amounts.items()) if amount}
+        if not wanted:
+            return
+        # Locked in order of name, as every other taker does; the update locks in any order.
+        here = {"the_project": project_id, "names": list(wanted)}
+        used = dict(self._c.execute(_LOCK, here).all())
+        if wanted.keys() - used.keys():
+            for name in sorted(wanted.keys() - used.keys()):
+                self._ensure(project_id, name)
+            used = dict(self._c.execute(_LOCK, here).all())
+        values: dict[str, Any] = {"the_project": project_id}
+        for number, (name, amount) in enumerate(wanted.items()):
+            default = self._defaults.get(name, UNLIMITED)
+            boundless = default == UNLIMITED or amount < 0
+            values[f"name_{number}"], values[f"amount_{number}"] = name, amount
+            values[f"default_{number}"] = _BOUNDLESS if boundless else default
+        if self._c.execute(_moving(len(wanted)), values).rowcount != len(wanted):
+            limits = self.effective_limits(project_id)
+            over = [
+                name
+                for name, amount in wanted.items()
+                if amount > 0 and used[name] + amount > limits.get(name, UNLIMITED) != UNLIMITED
+            ]
+            first = over[0] if over else max(wanted, key=wanted.__getitem__)
+            self._refuse(project_id, first, wanted[first])
 
     def recount(self) -> list[tuple[str, str, int, int]]:
         """Where the ledger and the counted rows differ: (project, name, ledger, counted)."""

@@ -12,8 +12,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
+    Integer,
     Table,
     and_,
+    bindparam,
     cast,
     delete,
     insert,
@@ -58,6 +60,77 @@ def _beyond(moment: Any, ident: Any, mark_at: Any, mark_ident: Any) -> ColumnEle
     )
 
 
+# Built once: that costs more than to run them.
+_MOMENT = _A.released_at.type
+_AT, _IDENT = bindparam("mark_at", type_=_MOMENT), bindparam("mark_ident", type_=_A.id.type)
+_BEFORE, _MOST = bindparam("before", type_=_MOMENT), bindparam("most", type_=Integer)
+_MARK = select(_M.ended_at, _M.ident).where(_M.name == bindparam("the_name"))
+_HISTORIES = select(LIMIT_HISTORY)
+_SHARES = (
+    select(
+        _A.id,
+        _A.queue_id,
+        _A.project_id,
+        _A.user_id,
+        _A.milli,
+        _A.allocated_at,
+        _A.released_at,
+    )
+    .where(_beyond(_A.released_at, _A.id, _AT, _IDENT), _A.released_at < _BEFORE, _OWNED)
+    .order_by(_A.released_at, _A.id)
+    .limit(_MOST)
+)
+_T, _J = ATTEMPTS.c, JOBS.c
+_RUNS = (
+    select(
+        _T.id,
+        _T.queue_id,
+        _J.user_id,
+        _J.kind,
+        _T.started_at,
+        _T.ended_at,
+        _J.max_runtime_s,
+    )
+    .select_from(ATTEMPTS.join(JOBS, _J.id == _T.job_id))
+    .where(
+        _beyond(_T.ended_at, _T.id, _AT, _IDENT),
+        _T.ended_at < _BEFORE,
+        _T.outcome == AttemptOutcome.SUCCEEDED,
+        _T.started_at.is_not(None),
+        _J.max_runtime_s.is_not(None),
+    )
+    .order_by(_T.ended_at, _T.id)
+    .limit(_MOST)
+)
+_SUMS = select(
+    literal("").label("id"),
+    _U.queue_id,
+    _U.project_id,
+    _U.user_id,
+    _U.milli_gpu_seconds,
+    _U.as_of,
+    _U.as_of.label("until"),
+)
+_LATER = (
+    select(
+        _A.id,
+        _A.queue_id,
+        _A.project_id,
+        _A.user_id,
+        cast(_A.milli, Double),
+        _A.allocated_at,
+        _A.released_at,
+    )
+    .select_from(ALLOCATIONS.outerjoin(USAGE_MARKS, _M.name == USAGE))
+    .where(
+        _A.released_at > bindparam("since", type_=_MOMENT),
+        _OWNED,
+        or_(_M.name.is_(None), _beyond(_A.released_at, _A.id, _M.ended_at, _M.ident)),
+    )
+)
+_ALL_USE = union_all(_SUMS, _LATER)
+
+
 class Usage:
     """The sums."""
 
@@ -66,7 +139,7 @@ class Usage:
 
     def mark(self, name: str) -> Mark | None:
         """How far the sums of this name go, or None."""
-        row = self._c.execute(select(_M.ended_at, _M.ident).where(_M.name == name)).one_or_none()
+        row = self._c.execute(_MARK, {"the_name": name}).one_or_none()
         return None if row is None else (row[0], row[1])
 
     def set_mark(self, name: str, mark: Mark) -> None:
@@ -78,23 +151,10 @@ class Usage:
 
     def ended_shares(self, after: Mark, before: datetime, limit: int) -> list[EndedShare]:
         """What was given back after the mark and before that moment."""
-        query = (
-            select(
-                _A.id,
-                _A.queue_id,
-                _A.project_id,
-                _A.user_id,
-                _A.milli,
-                _A.allocated_at,
-                _A.released_at,
-            )
-            .where(_beyond(_A.released_at, _A.id, *after), _A.released_at < before, _OWNED)
-            .order_by(_A.released_at, _A.id)
-            .limit(limit)
-        )
+        values = {"mark_at": after[0], "mark_ident": after[1], "before": before, "most": limit}
         return [
             EndedShare(ident, (queue, project, user), milli, began, ended)
-            for ident, queue, project, user, milli, began, ended in self._c.execute(query)
+            for ident, queue, project, user, milli, began, ended in self._c.execute(_SHARES, values)
         ]
 
     def sums(self, keys: Iterable[UsageKey]) -> list[UsageSum]:
@@ -116,36 +176,10 @@ class Usage:
 
     def usage(self, since: datetime) -> tuple[list[UsageSum], list[EndedShare]]:
         """Every sum and what is not in it yet, in one query."""
-        sums = select(
-            literal("").label("id"),
-            _U.queue_id,
-            _U.project_id,
-            _U.user_id,
-            _U.milli_gpu_seconds,
-            _U.as_of,
-            _U.as_of.label("until"),
-        )
-        later = (
-            select(
-                _A.id,
-                _A.queue_id,
-                _A.project_id,
-                _A.user_id,
-                cast(_A.milli, Double),
-                _A.allocated_at,
-                _A.released_at,
-            )
-            .select_from(ALLOCATIONS.outerjoin(USAGE_MARKS, _M.name == USAGE))
-            .where(
-                _A.released_at > since,
-                _OWNED,
-                or_(_M.name.is_(None), _beyond(_A.released_at, _A.id, _M.ended_at, _M.ident)),
-            )
-        )
         kept: list[UsageSum] = []
         tail: list[EndedShare] = []
         for ident, queue, project, user, amount, at, until in self._c.execute(
-            union_all(sums, later)
+            _ALL_USE, {"since": since}
         ):
             key = (queue, project, user)
             if ident:
@@ -156,40 +190,19 @@ class Usage:
 
     def ended_runs(self, after: Mark, before: datetime, limit: int) -> list[EndedRun]:
         """Attempts that succeeded within a limit."""
-        one, job = ATTEMPTS.c, JOBS.c
-        query = (
-            select(
-                one.id,
-                one.queue_id,
-                job.user_id,
-                job.kind,
-                one.started_at,
-                one.ended_at,
-                job.max_runtime_s,
-            )
-            .select_from(ATTEMPTS.join(JOBS, job.id == one.job_id))
-            .where(
-                _beyond(one.ended_at, one.id, *after),
-                one.ended_at < before,
-                one.outcome == AttemptOutcome.SUCCEEDED,
-                one.started_at.is_not(None),
-                job.max_runtime_s.is_not(None),
-            )
-            .order_by(one.ended_at, one.id)
-            .limit(limit)
-        )
+        values = {"mark_at": after[0], "mark_ident": after[1], "before": before, "most": limit}
         return [
             EndedRun(
                 ident, (queue, user, kind), ended, (ended - began).total_seconds(), float(limit_s)
             )
-            for ident, queue, user, kind, began, ended, limit_s in self._c.execute(query)
+            for ident, queue, user, kind, began, ended, limit_s in self._c.execute(_RUNS, values)
         ]
 
     def histories(self, keys: Iterable[HistoryKey] | None = None) -> list[HistorySum]:
         """The sums of some, or all."""
         rows: Iterable[Any]
         if keys is None:
-            rows = self._c.execute(select(LIMIT_HISTORY))
+            rows = self._c.execute(_HISTORIES)
         else:
             rows = _of_keys(self._c, LIMIT_HISTORY, keys)
         return [

@@ -113,3 +113,28 @@ def test_repair(store: DatabaseStore, engine: Engine) -> None:
     assert store.write(lambda uow: uow.quotas.repair()) == 2
     assert store.read(lambda uow: uow.quotas.recount()) == []
     assert store.read(lambda uow: uow.quotas.usage("tenant")) == {"jobs:queued": 1}
+
+
+def test_a_move_takes_and_returns_together_or_not_at_all(store: DatabaseStore) -> None:
+    """What the start of a job does to the ledger, names without a row among it."""
+    store.write(lambda uow: uow.quotas.set_limits("p", {"gpus": 4000, "gpus:h200": 2000}))
+    store.write(lambda uow: uow.quotas.take("p", {"jobs:queued": 3}))
+    amounts = {"gpus": 1500, "gpus:h200": 1500, "jobs:queued": -1, "jobs:running": 1}
+    store.write(lambda uow: uow.quotas.move("p", amounts))
+    after = {"gpus": 1500, "gpus:h200": 1500, "jobs:queued": 2, "jobs:running": 1}
+    assert store.read(lambda uow: uow.quotas.usage("p")) == after
+
+    with pytest.raises(QuotaExceeded) as refused:
+        store.write(lambda uow: uow.quotas.move("p", amounts))
+    assert refused.value.meta == {"limit": "gpus:h200", "value": 2, "used": 1.5, "asked": 1.5}
+    assert store.read(lambda uow: uow.quotas.usage("p")) == after
+
+    # Lowered below what is in use: nothing more is taken, what comes back is.
+    store.write(lambda uow: uow.quotas.set_limits("p", {"gpus": 0, "jobs:queued": 0}))
+    store.write(lambda uow: uow.quotas.move("p", {"jobs:queued": -2, "pools": 0}))
+    with pytest.raises(QuotaExceeded):
+        store.write(lambda uow: uow.quotas.move("p", {"gpus": 1, "jobs:running": 1}))
+    store.write(lambda uow: uow.quotas.move("p", {}))
+    assert store.read(lambda uow: uow.quotas.usage("p")) == {**after, "jobs:queued": 0}
+    with pytest.raises(Exception, match="in_use"):
+        store.write(lambda uow: uow.quotas.move("p", {"jobs:queued": -1}))
