@@ -9,6 +9,7 @@ from gpuservice import bootstrap
 from gpuservice.cmd.heartbeat import beating
 from gpuservice.cmd.lifetime import (
     configuration,
+    keep_what_is_there,
     plainly,
     refuse_sqlite,
     run_until_signalled,
@@ -26,8 +27,10 @@ def main(argv: list[str] | None = None) -> int:
     refuse_sqlite(conf, PROGRAM)
     core = bootstrap.core(conf)
     try:
+        scheduler = bootstrap.scheduler(core)
+        keep_what_is_there()
         with beating(core, PROGRAM):
-            return run_until_signalled(bootstrap.scheduler(core).run)
+            return run_until_signalled(scheduler.run)
     finally:
         core.close()
 

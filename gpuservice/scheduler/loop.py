@@ -30,8 +30,10 @@ LOG = logging.getLogger(__name__)
 
 #: All queues and pools are one shard.
 SHARD = "all"
-#: A pass that explains is followed by the next such one after so many times its own length.
+#: A pass that explains is followed by the next such one after so many times its own length, and
+#: not before so long (seconds).
 EXPLAIN_EVERY = 8
+EXPLAIN_PAUSE_S = 2.0
 #: But so long (seconds) after its end at the latest: a new job is told why it waits.
 EXPLAIN_WITHIN_S = 4.0
 #: What wakes the loop within so long (seconds) of the first wake-up shares its pass: the ends of a
@@ -106,7 +108,7 @@ class Scheduler:
             raise
         self._explaining.forget(outcome.started)
         if explain:
-            self._explain_from = began + self._conf.interval_s
+            self._explain_from = began + EXPLAIN_PAUSE_S
             self._explain(made.waiting, began)
         return bool(outcome.started or outcome.overtaken)
 
@@ -172,7 +174,7 @@ class Scheduler:
         def save() -> None:
             explaining.save(waiting, refresh)
             took = self._clock.monotonic() - began
-            pause = max(self._conf.interval_s, min(EXPLAIN_EVERY * took, took + EXPLAIN_WITHIN_S))
+            pause = max(EXPLAIN_PAUSE_S, min(EXPLAIN_EVERY * took, took + EXPLAIN_WITHIN_S))
             self._explain_from = began + pause
 
         if self._beside is None:
