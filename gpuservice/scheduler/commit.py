@@ -18,6 +18,7 @@ from gpuservice.domain.errors import CommitConflict, QuotaExceeded
 from gpuservice.domain.inventory import Node, Pool
 from gpuservice.domain.ports import Hint, Hints, Ids
 from gpuservice.domain.ports_store import Delta, Store, UnitOfWork, Where
+from gpuservice.domain.reasons import Reason
 from gpuservice.domain.states import JobStatus
 from gpuservice.domain.waiting import NOT_WAITING
 from gpuservice.domain.work import Job, JobElement
@@ -30,6 +31,8 @@ LOG = logging.getLogger(__name__)
 BATCH = 64
 
 
+#: What the row of a job says of its waiting before that was explained, and after it began again.
+_UNEXPLAINED = (None, Reason.EVALUATING)
 #: What a job that starts has no use for any more.
 _KEPT_PROMISE = {"promised_since": None, "promised_start_at": None, "claimed": False}
 
@@ -239,7 +242,7 @@ def _write(uow: UnitOfWork, gangs: Sequence[Gang], now: datetime) -> None:
     _write_arrays(uow, arrays, now)
     uow.events.add_many([gang.event for gang in gangs])
     # Explanations are written together with what the row says of them: most often there is none.
-    gone = {gang.job.id for gang in singles if gang.job.waiting_code is not None}
+    gone = {gang.job.id for gang in singles if gang.job.waiting_code not in _UNEXPLAINED}
     gone.update(
         gang.job.id
         for gang in arrays

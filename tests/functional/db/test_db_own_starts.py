@@ -17,10 +17,11 @@ from gpuservice.db.store import DatabaseStore
 from gpuservice.domain.inventory import Flavor, GpuType
 from gpuservice.domain.ports import Hint
 from gpuservice.domain.work import Attempt, Job, Queue
-from gpuservice.planner.plan_types import Start
+from gpuservice.planner.plan_types import ReasonFact, Start, Waiting
 from gpuservice.planner.snapshot import NodeState, Snapshot, TaskPlacement
 from gpuservice.scheduler.collect import Collected, Collector, CollectSettings
 from gpuservice.scheduler.commit import CommitSettings, Committer
+from gpuservice.scheduler.explaining import Explaining
 
 SETTINGS = CollectSettings(protected_s=60.0, leads=True)
 PROJECTS = ("tenant", "other")
@@ -154,6 +155,30 @@ def test_a_start_that_was_overtaken_leaves_what_is_known_right(store: DatabaseSt
     store.write(lambda uow: uow.jobs.change(jobs[1].id, {"on_hold": True}))
     assert sorted(service.start(seen, starts)) == sorted([jobs[0].id, jobs[2].id])
     assert len(service.same().running) == 2
+
+
+def test_the_explanation_goes_with_the_start(store: DatabaseStore) -> None:
+    """Also when the scheduler that wrote it is another; most jobs have none, and nothing is
+    dropped for them."""
+    service = Service(store)
+    fresh, told = service.submit(waiting_code="evaluating"), service.submit()
+    reasons = (ReasonFact("insufficient_gpus", "It waits.", {}),)
+    Explaining(store).save([Waiting(told.id, told.project_id, reasons, 1)])
+    assert store.read(lambda uow: uow.explanation(told.id)) is not None
+    deleted: list[str] = []
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def _see(*args: Any) -> None:
+        if args[2].startswith("DELETE FROM explanations"):
+            deleted.append(args[2])
+
+    seen = service.collect()
+    assert service.start(seen, [gang(fresh.id, [seen.snapshot.nodes[0]])])
+    assert deleted == []
+    seen = service.collect()
+    assert service.start(seen, [gang(told.id, [seen.snapshot.nodes[1]])])
+    assert len(deleted) == 1
+    assert store.read(lambda uow: uow.explanation(told.id)) is None
 
 
 @pytest.mark.parametrize("isolation", ["none", "node"])
