@@ -137,7 +137,7 @@ OPTS: list[cfg.Opt] = [
     ),
     cfg.FloatOpt(
         "min_interval_s",
-        default=0.5,
+        default=0.25,
         min=0.0,
         help="The shortest time between two passes, in seconds: wake-ups within it share one. "
         "After a quiet time of this length the next job is looked at as it comes. Longer times "
