@@ -253,7 +253,12 @@ def idle_faults(snapshot: Snapshot, plan: Plan) -> Iterable[Fault]:
         if tasks is None:
             continue
         # A promise is of a number of devices: which ones may have changed by what started.
-        more = replace(plan, starts=(*plan.starts, Start(job.job_id, tasks)), promises=others)
+        more = replace(
+            plan,
+            starts=(*plan.starts, Start(job.job_id, tasks)),
+            promises=others,
+            claims=tuple(one for one in plan.claims if one.job_id != job.job_id),
+        )
         if not any("no room" in fault.what for fault in promise_faults(snapshot, more)):
             yield Fault("L9", job.job_id, f"fits now: {tasks}")
 

@@ -59,6 +59,11 @@ class Future:
         named = [cells[device] for task in tasks for device, _ in task.devices if device in cells]
         return max((float(self.present.free_at[cell]) for cell in named), default=self.now)
 
+    def free_at_all(self) -> Floats:
+        """(N, D): when each device is wholly free, with all that the plan has started."""
+        self._catch_up()
+        return self.present.free_at
+
     def started(self, tasks: Tasks, end: float, project: int) -> None:
         """Something was started now (and taken from the ledger): it holds until ``end``."""
         self._begun.append((tasks, end, project))

@@ -70,7 +70,7 @@ class Trial:
         spread = self.world.queues[job.queue_id].spread
         if self.preempts:
             return Wish(spread)
-        return Wish(spread, Ends(self.world.layout.healthy, self.future.present.free_at, end))
+        return Wish(spread, Ends(self.world.layout.healthy, self.future.free_at_all, end))
 
     def _first_pool(
         self, job: PendingJob, shape: Shape, request: Request, end: float, wish: Wish

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,18 +16,19 @@ from gpuservice.planner.ledger import Bools, Floats, Ints
 class Ends:
     """When GPUs come free, and when a task would end.
 
-    ``healthy``, ``free_at`` (N, D): as of ``Present``.
+    ``healthy`` (N, D); ``free_at``: tells (N, D) when each device is wholly free, as ``Present``.
     """
 
     healthy: Bools
-    free_at: Floats
+    free_at: Callable[[], Floats]
     end: float
 
     def best(self, rows: Sequence[int] | Ints) -> int:
         """The node that the task keeps from being wholly free for the shortest time: gangs of
         whole nodes wait until the last of a node's tasks has ended. Of nodes that are taken for
         longer than the task runs, the one that is free first; then the first."""
-        until = np.where(self.healthy[rows], self.free_at[rows], ALREADY).max(axis=1)
+        until = np.where(self.healthy[rows], self.free_at()[rows], ALREADY)
+        until = until.max(axis=1, initial=ALREADY)  # there may be no device on any node
         longer = np.flatnonzero(until >= self.end)
         at = longer[until[longer].argmin()] if longer.size else until.argmax()
         return int(rows[int(at)])

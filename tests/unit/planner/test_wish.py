@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from small_cluster import NOW, gang, job, node, node_names, snapshot
+from small_cluster import EASY, NOW, gang, job, node, node_names, snapshot
 
 from gpuservice.planner.plan import plan
-from gpuservice.planner.snapshot import Policy, RunningGang
+from gpuservice.planner.snapshot import NodeState, RunningGang
 
-FIFO = Policy(order="fifo", preempt=frozenset())
+FIFO = replace(EASY, order="fifo", preempt=frozenset())
 
 #: a is free again after 50 s, b after 400 s, c after 200 s.
 RUNNING = [
@@ -59,4 +59,19 @@ def test_where_some_may_have_to_go_their_limits_say_nothing(way: str) -> None:
     if way == "priority":
         world = replace(world, queues=queues)
     made = plan(world, replace(FIFO, preempt=frozenset({way})))
+    assert node_names(made, "j1") == ["a"]
+
+
+def test_what_this_plan_started_counts() -> None:
+    jobs = [
+        job("j1", gpu_milli=5000, max_runtime_s=5000),
+        job("j2", gpu_milli=1000, max_runtime_s=900),
+    ]
+    running = [gang("r", {"b": range(5)}, NOW + 400)]
+    assert node_names(plan(snapshot([node("a"), node("b")], jobs, running), FIFO), "j2") == ["a"]
+
+
+def test_nodes_without_devices_are_all_alike() -> None:
+    nodes = [NodeState(name, "pool", 64, 65536, ()) for name in "ab"]
+    made = plan(snapshot(nodes, [job("j1", gpu_milli=0, vcpus=1)]), FIFO)
     assert node_names(made, "j1") == ["a"]
