@@ -93,7 +93,7 @@ def start_logging(conf: cfg.ConfigOpts, program: str) -> None:
     oslo_logging.setup(conf, program)
 
 
-def keep_what_is_there() -> None:
+def freeze_garbage_collection() -> None:
     """What a program has when it begins to work (its modules above all) stays until its end: the
     collector of garbage need not look through all of it again and again."""
     gc.collect()

@@ -9,7 +9,7 @@ from gpuservice import bootstrap
 from gpuservice.cmd.heartbeat import beating
 from gpuservice.cmd.lifetime import (
     configuration,
-    keep_what_is_there,
+    freeze_garbage_collection,
     plainly,
     refuse_sqlite,
     run_until_signalled,
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     core = bootstrap.core(conf)
     try:
         scheduler = bootstrap.scheduler(core)
-        keep_what_is_there()
+        freeze_garbage_collection()
         with beating(core, PROGRAM):
             return run_until_signalled(scheduler.run)
     finally:

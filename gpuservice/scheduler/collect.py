@@ -172,6 +172,9 @@ class Collector:
             self._specs.pop(ident, None)
             self._made.pop(ident, None)
             self._pending = None
+        if not rows:  # they may have been forgotten, with who left the line since
+            for ident in self._specs.keys() - versions.keys():
+                del self._specs[ident]
         changed = [
             ident
             for ident, version in versions.items()

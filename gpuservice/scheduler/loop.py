@@ -167,12 +167,12 @@ class Scheduler:
 
         explaining = self._explaining
         refresh = began >= self._numbers_from
-        if refresh:
-            self._numbers_from = began + NUMBERS_EVERY_S
         self._reasons_from = began + REASONS_EVERY_S
 
         def save() -> None:
             explaining.save(waiting, refresh)
+            if refresh:
+                self._numbers_from = began + NUMBERS_EVERY_S
             took = self._clock.monotonic() - began
             pause = max(EXPLAIN_PAUSE_S, min(EXPLAIN_EVERY * took, took + EXPLAIN_WITHIN_S))
             self._explain_from = began + pause

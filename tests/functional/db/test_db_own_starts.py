@@ -19,6 +19,7 @@ from gpuservice.domain.ports import Hint
 from gpuservice.domain.work import Attempt, Job, Queue
 from gpuservice.planner.plan_types import ReasonFact, Start, Waiting
 from gpuservice.planner.snapshot import NodeState, Snapshot, TaskPlacement
+from gpuservice.scheduler import collect
 from gpuservice.scheduler.collect import Collected, Collector, CollectSettings
 from gpuservice.scheduler.commit import CommitSettings, Committer
 from gpuservice.scheduler.explaining import Explaining
@@ -179,6 +180,23 @@ def test_the_explanation_goes_with_the_start(store: DatabaseStore) -> None:
     assert service.start(seen, [gang(told.id, [seen.snapshot.nodes[1]])])
     assert len(deleted) == 1
     assert store.read(lambda uow: uow.explanation(told.id)) is None
+
+
+def test_specs_of_jobs_that_left_while_rows_were_forgotten_go_as_well(
+    store: DatabaseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(store)
+    for _ in range(3):
+        job = service.submit()
+        seen = service.collect()
+        assert service.start(seen, [gang(job.id, [seen.snapshot.nodes[0]])])
+        for one in store.read(lambda uow: uow.attempts.find()):
+            if one.live:
+                store.write(lambda uow, one=one: end(uow, one))  # type: ignore[misc]
+        with monkeypatch.context() as at_once:
+            at_once.setattr(collect, "WHOLE_EVERY_S", 0.0)
+            service.collect()
+    assert not service.kept._specs
 
 
 @pytest.mark.parametrize("isolation", ["none", "node"])
