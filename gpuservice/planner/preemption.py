@@ -144,7 +144,9 @@ class Preempting:
         if job.claimed or not state.policy.preempt or not self.candidates():
             return False
         share = int(state.world.line.share[row])
-        for why in self._ways(job, shape, front):
+        # Who is only owed something, and not due, has no more right than by reclaim.
+        due = front and (state.policy.due is None or bool(state.world.line.due[row] <= state.now))
+        for why in self._ways(job, shape, due):
             vain = (shape.number, share, job.priority, job.preemptible, why)
             if vain in self._vain:
                 continue
@@ -162,7 +164,7 @@ class Preempting:
             return True
         return False
 
-    def _ways(self, job: PendingJob, shape: Shape, front: bool) -> Iterable[str]:
+    def _ways(self, job: PendingJob, shape: Shape, due: bool) -> Iterable[str]:
         """Why others might go for the job, the most rightful reason first."""
         preempt = self.state.policy.preempt
         if "priority" in preempt and self._by_priority(job.queue_id):
@@ -171,7 +173,7 @@ class Preempting:
             owed = self._reclaimable(job.queue_id)
             if owed and _least_milli(job.request) <= owed:
                 yield "reclaim"
-        if "due_gangs" in preempt and front and shape.gang:
+        if "due_gangs" in preempt and due and shape.gang:
             yield "due_gang"
         if "short_jobs" in preempt and self._short(job, shape):
             yield "short_job"
