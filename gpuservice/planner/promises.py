@@ -8,7 +8,7 @@ so promises are put behind each other and never into holes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -197,12 +197,21 @@ class Future:
                 float(times[row - where.rows.start, count - 1]) for row, count in counts.items()
             )
         latest = max(self.free_at(promise.tasks) if job.claimed else promise.start, self.now)
-        if start > latest and latest < FOREVER:
-            at_last = replace(promise, start=latest, end=latest + runtime)
-            if self._kept_beside(job, where, counts, runtime, at_last):
-                start = latest
+        moments = [latest] if start > latest and latest < FOREVER else []
+        if job.claimed and request.shared:  # others may stay on its GPU
+            moments = self._ends_until(min(start, latest), counts)
+        for moment in moments:
+            then = replace(promise, start=moment, end=moment + runtime)
+            if self._kept_beside(job, where, counts, runtime, then):
+                start = moment
+                break
         late = start > latest and not job.claimed
         return None if late or start == FOREVER else (start, promise.tasks)
+
+    def _ends_until(self, latest: float, rows: Iterable[int]) -> list[float]:
+        """Now and the ends on some nodes up to a moment, in order."""
+        ends = {hold.end for row in rows for hold in self.present.holds(row)}
+        return sorted({self.now, *(end for end in ends if self.now < end <= latest)})
 
     def _kept_beside(
         self,

@@ -15,10 +15,12 @@ from gpuservice.planner.session import Session
 from gpuservice.planner.snapshot import (
     DueTimes,
     PendingJob,
+    Promise,
     QueueState,
     Request,
     RunningGang,
     Snapshot,
+    TaskPlacement,
 )
 
 POLICY = replace(EASY, preempt=frozenset({"priority", "reclaim"}), protected_s=0.0)
@@ -328,3 +330,40 @@ def test_a_place_that_others_left_is_kept_once_while_higher_tiers_wait() -> None
     at.finish("v")
     at.submit(job("v", queue_id="calm", priority=500, queued_at=0.0, preemptible=True))
     assert [start.job_id for start in at.plan(NOW + 10).starts] == ["j1"]
+
+
+def test_a_gang_that_is_owed_something_but_is_not_due_has_nobody_go_as_due() -> None:
+    """Its queue is behind the other's: it is promised a start, and waits for it."""
+    gangs = [
+        running("r", {"n0": range(2)}, "b", priority=500, promised_end=NOW + 700),
+        running("s", {"n1": range(2)}, "a", priority=200, promised_end=None),
+    ]
+    asked = {"count": 3, "min_count": 2, "gpu_milli": 1000, "max_runtime_s": 9000}
+    line = [job(f"j{number}", queue_id=queue, **asked) for number, queue in ((1, "a"), (2, "b"))]
+    nodes = [node(name, 2, groups=1) for name in ("n0", "n1")]
+    queues = tuple(QueueState(name, ("pool",), preemption="both") for name in "ab")
+    there = replace(snapshot(nodes, line, gangs), queues=queues)
+    policy = replace(POLICY, due=DueTimes(), preempt=frozenset({"priority", "due_gangs"}))
+    made = plan(there, policy)
+    assert min(made.due.values()) > NOW
+    assert {one.gang_id: one.why for one in made.preemptions} == {"s": "priority"}
+
+
+def test_a_share_for_which_others_went_starts_beside_who_stays() -> None:
+    """Its GPU is never wholly free; another element of a higher job does not get in between."""
+    gangs = [
+        replace(gang("r", {"n0": [number]}, NOW + ends, milli=300), gang_id=f"r{number}")
+        for number, ends in enumerate((30, 60))
+    ]
+
+    def claimed(waits: PendingJob, device: int) -> PendingJob:
+        task = TaskPlacement(0, "n0", ((f"n0/{device}", 700),))
+        place = Promise(waits.job_id, NOW - 1, NOW + 99, waits.project_id, (task,))
+        return replace(waits, claimed=True, promise=place)
+
+    line = [
+        claimed(job("j1", gpu_milli=700, priority=900, elements=2, max_runtime_s=60), 0),
+        claimed(job("j2", gpu_milli=700, priority=100, max_runtime_s=60), 1),
+    ]
+    made = plan(snapshot([node("n0", 2, groups=1)], line, gangs), replace(EASY, promises=0))
+    assert sorted(one.job_id for one in made.starts) == ["j1", "j2"]
